@@ -1,0 +1,19 @@
+"""Finite differences and dense linear algebra to compare with."""
+
+import numpy as np
+
+
+def central_gradient(fn, x, step):
+    """Fourth-order central differences of `fn: [n, D] -> [n]` at `x: [D]`, with a step per coordinate."""
+    x = np.asarray(x, np.float64)
+    step = np.broadcast_to(np.asarray(step, np.float64), x.shape)
+    offsets = np.array([-2.0, -1.0, 1.0, 2.0])
+    weights = np.array([1.0, -8.0, 8.0, -1.0]) / 12.0
+    points = x + offsets[None, :, None] * np.diag(step)[:, None, :]
+    values = np.asarray(fn(points.reshape(-1, x.size))).reshape(x.size, 4)
+    return values @ weights / step
+
+
+def relative_error(got, expected):
+    got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
+    return np.linalg.norm(got - expected) / (1.0 + np.linalg.norm(expected))

@@ -1,0 +1,144 @@
+"""Derivatives against NumPy and finite differences, on targets of every kind that TFP allows."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tests import targets
+from tests.conftest import compiled_variants
+from tfp_rmhmc import autodiff
+
+tfd = tfp.distributions
+
+PRECISION = np.array([[2.0, 0.3, 0.0], [0.3, 1.0, -0.2], [0.0, -0.2, 0.5]])
+
+
+def quartic(q):
+    """A log density with all third derivatives known: -sum (b'q)^4 / 24 for three directions b."""
+    return -tf.reduce_sum(tf.linalg.matvec(tf.cast(PRECISION, q.dtype), q) ** 4, axis=-1) / 24.0
+
+
+def quartic_derivatives(q):
+    inner = PRECISION @ q
+    gradient = -PRECISION.T @ (inner**3) / 6.0
+    second = -PRECISION.T @ np.diag(inner**2) @ PRECISION / 2.0
+    third = -np.einsum('k,ki,kj,kl->ijl', inner, PRECISION, PRECISION, PRECISION)
+    return gradient, second, third
+
+
+CONSTANTS = np.array([[1.0], [2.0], [3.0], [4.0]])
+
+
+def only_this_batch(q):
+    """Takes the caller's shape and no other: hard-wired axes, and a constant for each of four chains."""
+    return quartic(tf.reshape(q, [4, 3])) + tf.reduce_sum(tf.constant(CONSTANTS, q.dtype) * q, axis=1)
+
+
+def ends_in_a_loop(q):
+    """A target with a while loop in it, as ODE solvers have."""
+    start = (0, tf.zeros_like(q[..., 0]))
+    add = lambda i, total: (i + 1, total + quartic(q) / 3.0)
+    return tf.while_loop(lambda i, _: i < 3, add, start, maximum_iterations=3)[1]
+
+
+MODES = [(quartic, mode) for mode in ('eager', 'graph', 'xla')]
+MODES += [(only_this_batch, mode) for mode in ('eager', 'graph', 'xla')]
+MODES += [(ends_in_a_loop, mode) for mode in ('eager', 'graph')]
+
+
+@pytest.mark.parametrize('dtype', [np.float64, np.float32])
+@pytest.mark.parametrize(('target', 'mode'), MODES)
+def test_first_to_third_derivatives(target, mode, dtype, rng):
+    q = rng.standard_normal((4, 3))
+    weights = rng.standard_normal((4, 3, 3))
+    vector = rng.standard_normal((4, 3))
+    linear = CONSTANTS if target is only_this_batch else 0.0
+
+    def evaluate(q, vector, weights):
+        value, gradient, second = autodiff.hessian(target, q)
+        product = autodiff.hessian_vector_product(target, q, vector)
+        return value, gradient, second, product, autodiff.contracted_third_derivative(target, q, weights)
+
+    arguments = [tf.constant(x, dtype) for x in (q, vector, weights)]
+    value, gradient, second, product, third = compiled_variants(evaluate)[mode](*arguments)
+    exact = [quartic_derivatives(x) for x in q]
+    tolerance = {'rtol': 1e-10, 'atol': 1e-11} if dtype == np.float64 else {'rtol': 2e-4, 'atol': 1e-4}
+    np.testing.assert_allclose(value, target(arguments[0]), **tolerance)
+    np.testing.assert_allclose(gradient, np.stack([e[0] for e in exact]) + linear, **tolerance)
+    np.testing.assert_allclose(second, np.stack([e[1] for e in exact]), **tolerance)
+    np.testing.assert_allclose(product, np.einsum('nij,nj->ni', [e[1] for e in exact], vector), **tolerance)
+    expected_third = np.einsum('nijk,njk->ni', [e[2] for e in exact], weights)
+    np.testing.assert_allclose(third, expected_third, **tolerance)
+    assert second.shape == (4, 3, 3)
+    assert second.dtype == dtype
+
+
+@pytest.mark.parametrize('batch', [(), (5,), (2, 3)])
+def test_batch_ranks(batch, rng):
+    q = rng.standard_normal((*batch, 3))
+    _, _, second = tf.function(lambda x: autodiff.hessian(quartic, x))(tf.constant(q))
+    assert second.shape == (*batch, 3, 3)
+    for index in np.ndindex(*batch):
+        np.testing.assert_allclose(second[index], quartic_derivatives(q[index])[1], rtol=1e-10, atol=1e-12)
+
+
+def test_batch_of_unknown_size(rng):
+    fn = tf.function(lambda x: autodiff.hessian(quartic, x)[2], input_signature=[tf.TensorSpec([None, 3], tf.float64)])
+    q = rng.standard_normal((4, 3))
+    np.testing.assert_allclose(fn(tf.constant(q))[2], quartic_derivatives(q[2])[1], rtol=1e-10)
+
+
+def test_a_distribution_from_tfp(rng):
+    """Cholesky, custom gradients and broadcasting of a real distribution under three derivatives."""
+    scale = np.linalg.cholesky(np.linalg.inv(PRECISION))
+    distribution = tfd.TransformedDistribution(
+        tfd.MultivariateStudentTLinearOperator(
+            df=np.float64(4.0), loc=np.zeros(3), scale=tf.linalg.LinearOperatorLowerTriangular(scale)
+        ),
+        tfp.bijectors.Softsign(),
+    )
+    q = tf.constant(rng.uniform(-0.5, 0.5, (2, 3)))
+    weights = tf.constant(rng.standard_normal((2, 3, 3)))
+    step = 1e-5 * np.eye(3)
+    second_of = lambda x: autodiff.hessian(distribution.log_prob, x)[2].numpy()
+    difference = [(second_of(q + e) - second_of(q - e)) / 2e-5 for e in step]
+    expected = np.einsum('injk,njk->ni', difference, weights)
+    for fn in compiled_variants(lambda q, w: autodiff.contracted_third_derivative(distribution.log_prob, q, w)).values():
+        np.testing.assert_allclose(fn(q, weights), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize('num_outputs', [2, 7])
+@pytest.mark.parametrize('mode', ['eager', 'graph', 'xla'])
+def test_jacobian_by_rows_and_by_columns(num_outputs, mode, rng):
+    weights = rng.standard_normal((num_outputs, 3))
+    outputs_of = lambda q: tf.tanh(tf.linalg.matvec(tf.constant(weights), q))
+    q = rng.standard_normal((4, 3))
+    outputs, jacobian = compiled_variants(lambda q: autodiff.jacobian(outputs_of, q))[mode](tf.constant(q))
+    expected = (1.0 - np.tanh(q @ weights.T) ** 2)[..., None] * weights
+    np.testing.assert_allclose(outputs, np.tanh(q @ weights.T), rtol=1e-12)
+    np.testing.assert_allclose(jacobian, expected, rtol=1e-11, atol=1e-13)
+
+
+def test_linear_and_quadratic_targets_have_zero_higher_derivatives():
+    q = tf.ones([2, 3], tf.float64)
+    _, _, second = autodiff.hessian(lambda x: tf.reduce_sum(x, -1), q)
+    np.testing.assert_array_equal(second, np.zeros((2, 3, 3)))
+    third = autodiff.contracted_third_derivative(targets.gaussian, q, tf.ones([2, 3, 3], tf.float64))
+    np.testing.assert_array_equal(third, np.zeros((2, 3)))
+
+
+def test_a_target_without_gradient_is_named():
+    with pytest.raises(ValueError, match='`target_log_prob_fn` has no gradient'):
+        autodiff.value_and_gradient(lambda x: tf.reduce_sum(tf.stop_gradient(x), -1), tf.ones([2, 3]))
+
+
+def test_the_target_is_called_once_per_hessian():
+    calls = []
+
+    def counted(q):
+        calls.append(q.shape)
+        return quartic(q)
+
+    tf.function(lambda q: autodiff.hessian(counted, q)).get_concrete_function(tf.TensorSpec([4, 3], tf.float64))
+    assert calls == [(4, 3)]

@@ -1,0 +1,112 @@
+"""Batched derivatives of a log density `fn: [batch..., D] -> [batch...]` by reverse mode.
+
+Chains are independent: the value of one chain depends on that chain's position alone. So one reverse pass gives every
+chain's gradient, and D reverse passes through that gradient give every chain's Hessian. The D passes differ only in the
+output gradient, so they are vectorised over it (`tf.vectorized_map`): the target is evaluated once, on the caller's own
+shape, and nothing is asked of it beyond what TFP asks. Derivatives of the results are again ordinary reverse passes.
+
+Every function works eagerly, inside `tf.function`, and with `jit_compile=True`. One exception is TensorFlow's: a target
+that itself holds a `tf.while_loop` cannot have its Hessian compiled by XLA; run such a target in a plain `tf.function`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+__all__ = [
+    'contracted_third_derivative',
+    'hessian',
+    'hessian_vector_product',
+    'jacobian',
+    'value_and_gradient',
+]
+
+_Fn = Callable[[tf.Tensor], tf.Tensor]
+
+
+def value_and_gradient(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """`fn` and its gradient at `position: [batch..., D]`: shapes `[batch...]` and `[batch..., D]`.
+
+    Raises:
+      ValueError: if no differentiable path leads from the position to the value.
+    """
+    with tf.GradientTape() as tape:
+        tape.watch(position)
+        value = fn(position)
+    gradient = tape.gradient(value, position)
+    if gradient is None:
+        raise ValueError('`target_log_prob_fn` has no gradient with respect to the state; is it differentiable?')
+    return value, gradient
+
+
+def hessian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Value `[batch...]`, gradient `[batch..., D]` and symmetric Hessian `[batch..., D, D]` of `fn` at `position`.
+
+    Cost: one evaluation, one reverse pass, and D vectorised reverse passes through the gradient.
+    """
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(position)
+        value, gradient = value_and_gradient(fn, position)
+    rows = _vectorized_rows(tape, gradient, position)
+    return value, gradient, 0.5 * (rows + tf.linalg.matrix_transpose(rows))
+
+
+def hessian_vector_product(fn: _Fn, position: tf.Tensor, vector: tf.Tensor) -> tf.Tensor:
+    """Hessian of `fn` at `position` times `vector`, all `[batch..., D]`. Cost: two reverse passes, O(D) memory."""
+    with tf.GradientTape() as tape:
+        tape.watch(position)
+        _, gradient = value_and_gradient(fn, position)
+    return _pull_back(tape, gradient, position, vector)
+
+
+def contracted_third_derivative(fn: _Fn, position: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """`sum_jk weights_jk d^3 fn / dq_i dq_j dq_k` as `[batch..., D]`, with `weights: [batch..., D, D]` held fixed.
+
+    Cost: one Hessian and one reverse pass through it.
+    """
+    with tf.GradientTape() as tape:
+        tape.watch(position)
+        _, _, second = hessian(fn, position)
+    return _pull_back(tape, second, position, weights)
+
+
+def jacobian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Outputs `[batch..., K]` of `fn` and their Jacobian `[batch..., K, D]` at `position: [batch..., D]`.
+
+    Cost: K vectorised reverse passes, or D forward passes if D < K, each forward pass being the reverse pass of a reverse
+    pass (which is linear in its output gradient).
+    """
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(position)
+        outputs = fn(position)
+    if outputs.shape[-1] <= position.shape[-1]:
+        return outputs, _vectorized_rows(tape, outputs, position)
+    dummy = tf.ones_like(outputs)
+    with tf.GradientTape(persistent=True) as dummy_tape:
+        dummy_tape.watch(dummy)
+        pulled_back = _pull_back(tape, outputs, position, dummy)
+    return outputs, tf.linalg.matrix_transpose(_vectorized_rows(dummy_tape, pulled_back, dummy))
+
+
+def _vectorized_rows(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
+    """`d outputs_k / d inputs` for each k, stacked as `[batch..., K, D]`."""
+    unit_vectors = tf.eye(outputs.shape[-1], dtype=outputs.dtype)
+
+    def row(unit_vector: tf.Tensor) -> tf.Tensor:
+        return _pull_back(tape, outputs, inputs, tf.broadcast_to(unit_vector, tf.shape(outputs)))
+
+    if tf.executing_eagerly():  # vectorized_map would trace anew on each eager call, which is slower than a loop
+        rows = tf.stack([row(unit) for unit in tf.unstack(unit_vectors)])
+    else:
+        rows = tf.vectorized_map(row, unit_vectors)
+    rank = outputs.shape.rank
+    rows = tf.transpose(rows, [*range(1, rank), 0, rank])
+    rows.set_shape(outputs.shape + inputs.shape[-1:])
+    return rows
+
+
+def _pull_back(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tensor, cotangent: tf.Tensor) -> tf.Tensor:
+    """`sum cotangent * d outputs / d inputs`; zero where the outputs do not depend on the inputs."""
+    return tape.gradient(outputs, inputs, output_gradients=cotangent, unconnected_gradients=tf.UnconnectedGradients.ZERO)
