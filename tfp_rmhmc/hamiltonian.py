@@ -1,0 +1,59 @@
+"""The Hamiltonian on a Riemannian manifold: the only place where the physics is written.
+
+    H(q, p) = -l(q) + 1/2 log det G(q) + 1/2 p' G(q)^-1 p
+
+with q the position, p the momentum, l the log density and G the metric (Girolami and Calderhead 2011, eq. 13; the
+constant `D/2 log 2 pi` is left out). `exp(-H)` integrates over p to the target.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfp_rmhmc.metric import LocalMetric, Metric
+from tfp_rmhmc.noise import standard_normal_like
+from tfp_rmhmc.state import LogDensity
+
+__all__ = ['Hamiltonian', 'LocalHamiltonian']
+
+
+class Hamiltonian:
+    """The Hamiltonian of a log density under a metric, a function of `q: [batch..., D]` and `p: [batch..., D]`."""
+
+    def __init__(self, density: LogDensity, metric: Metric):
+        self._density = density
+        self._metric = metric
+
+    def at(self, position: tf.Tensor) -> LocalHamiltonian:
+        """`H(position, .)`. Cost: one metric evaluation."""
+        return LocalHamiltonian(self._metric.at(self._density, position))
+
+
+class LocalHamiltonian:
+    """`H(q, .)` at one position: a function of the momentum alone, the metric being factored already."""
+
+    def __init__(self, local_metric: LocalMetric):
+        self._metric = local_metric
+        self.log_prob = local_metric.log_prob
+        self.gradient = local_metric.gradient
+        self.factor = local_metric.factor
+
+    def kinetic_energy(self, momentum: tf.Tensor) -> tf.Tensor:
+        """`1/2 log det G + 1/2 p' G^-1 p`: `[batch...]`, minus the log density of the momentum."""
+        return self.factor.half_log_det + 0.5 * tf.reduce_sum(momentum * self.velocity(momentum), axis=-1)
+
+    def energy(self, momentum: tf.Tensor) -> tf.Tensor:
+        """`H(q, p): [batch...]`."""
+        return self.kinetic_energy(momentum) - self.log_prob
+
+    def velocity(self, momentum: tf.Tensor) -> tf.Tensor:
+        """`dq/dt = dH/dp = G^-1 p`: `[batch..., D]`."""
+        return self.factor.solve(momentum)
+
+    def force(self, momentum: tf.Tensor) -> tf.Tensor:
+        """`dp/dt = -dH/dq`: `[batch..., D]`. Cost: one reverse pass through what the metric is made of."""
+        return self.gradient - self._metric.energy_gradient(momentum)
+
+    def draw_momentum(self, seed: tf.Tensor) -> tf.Tensor:
+        """`p ~ N(0, G): [batch..., D]`."""
+        return self.factor.sqrt_multiply(standard_normal_like(self.gradient, seed))

@@ -1,0 +1,68 @@
+"""A constant metric: ordinary HMC with a mass matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfp_rmhmc import autodiff
+from tfp_rmhmc.metric.base import LocalMetric, Metric, check_positive
+from tfp_rmhmc.metric.factor import CholeskyFactor, DiagonalFactor, Factor
+from tfp_rmhmc.state import LogDensity
+
+__all__ = ['EuclideanMetric']
+
+
+class EuclideanMetric(Metric):
+    """`G(q) = M`, the same everywhere: identity, diagonal or dense.
+
+    Args:
+      mass: `None` for the identity, a positive scalar or vector `[D]` for a diagonal, a positive definite `[D, D]` matrix.
+        The D coordinates are those of the flattened and concatenated state parts.
+    """
+
+    def __init__(self, mass: Any = None):
+        self._mass = mass
+        if mass is None:
+            return
+        shape = tf.convert_to_tensor(mass).shape
+        if shape.rank is None or shape.rank > 2 or (shape.rank == 2 and shape[0] != shape[1]):
+            raise ValueError(f'`mass` must be a scalar, a vector [D] or a square matrix [D, D], got shape {shape}.')
+        if shape.rank < 2:
+            check_positive('mass', mass)
+        else:
+            check_positive('mass', tf.linalg.eigvalsh(tf.cast(mass, tf.float64)))
+
+    def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        log_prob, gradient = autodiff.value_and_gradient(density, position)
+        return log_prob, gradient, self._mass_for(position)
+
+    def factorize(self, parameters: tf.Tensor) -> Factor:
+        return DiagonalFactor(parameters) if self._is_diagonal else CholeskyFactor(parameters)
+
+    def at(self, density: LogDensity, position: tf.Tensor) -> LocalMetric:
+        log_prob, gradient, mass = self.parameters(density, position)
+        return LocalMetric(log_prob, gradient, self.factorize(mass), tf.zeros_like)
+
+    def matrix(self, density: LogDensity, position: tf.Tensor) -> tf.Tensor:
+        """M as `[batch..., D, D]`."""
+        del density
+        mass = self._mass_for(position)
+        return tf.linalg.diag(mass) if self._is_diagonal else mass
+
+    @property
+    def _is_diagonal(self) -> bool:
+        return self._mass is None or tf.convert_to_tensor(self._mass).shape.rank < 2
+
+    def _mass_for(self, position: tf.Tensor) -> tf.Tensor:
+        """The mass in the position's dtype and batch: `[batch..., D]` or `[batch..., D, D]`."""
+        if self._mass is None:
+            return tf.ones_like(position)
+        mass = tf.cast(self._mass, position.dtype)
+        dimension = position.shape[-1]
+        if mass.shape.rank > 0 and mass.shape[-1] != dimension:
+            raise ValueError(f'`mass` must fit the {dimension} coordinates of the state, got shape {mass.shape}.')
+        if self._is_diagonal:
+            return mass * tf.ones_like(position)
+        return mass * tf.ones_like(position)[..., tf.newaxis]

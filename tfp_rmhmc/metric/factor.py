@@ -1,0 +1,173 @@
+"""Factored positive definite matrices, and the derivative of the energy with respect to what they were made of.
+
+Each factor has the verbs of the Hamiltonian: `solve`, `multiply`, `sqrt_multiply`, `half_log_det`; and
+`energy_cotangent(p)`, the derivative of `E = 1/2 log det G + 1/2 p' G^-1 p` with respect to the factor's parameters, in
+closed form. So no factorisation is ever differentiated: TensorFlow's gradient of `eigh` is finite and wrong at repeated
+eigenvalues.
+
+Vectors are `[batch..., D]`. A matrix that cannot be factored (not finite, or not positive definite) gives NaN in its own
+chain and leaves the others alone; nothing raises. Whatever does not depend on a momentum is computed at construction, so
+that a loop over momenta at one position does not repeat it; a compiled graph drops what is not used.
+"""
+
+from __future__ import annotations
+
+import abc
+
+import tensorflow as tf
+
+from tfp_rmhmc.metric import softabs_function
+
+__all__ = ['CholeskyFactor', 'DiagonalFactor', 'Factor', 'RankOneFactor', 'SoftAbsFactor']
+
+
+class Factor(abc.ABC):
+    """A positive definite matrix G, factored."""
+
+    half_log_det: tf.Tensor  # [batch...]
+
+    @abc.abstractmethod
+    def solve(self, covector: tf.Tensor) -> tf.Tensor:
+        """G^-1 p."""
+
+    @abc.abstractmethod
+    def multiply(self, vector: tf.Tensor) -> tf.Tensor:
+        """G v."""
+
+    @abc.abstractmethod
+    def sqrt_multiply(self, noise: tf.Tensor) -> tf.Tensor:
+        """S z with S S' = G and S a function of G: standard normal noise becomes a momentum with covariance G."""
+
+    @abc.abstractmethod
+    def energy_cotangent(self, covector: tf.Tensor) -> tf.Tensor:
+        """d(1/2 log det G + 1/2 p' G^-1 p) / d parameters, shaped like the parameters."""
+
+
+class CholeskyFactor(Factor):
+    """`G = L L'` given as a matrix `[batch..., D, D]`. One Cholesky decomposition, O(D^3)."""
+
+    def __init__(self, matrix: tf.Tensor):
+        self._matrix = matrix
+        self._cholesky = tf.linalg.cholesky(matrix)  # NaN, without raising, where not positive definite
+        self.half_log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(self._cholesky)), axis=-1)
+        identity = tf.eye(matrix.shape[-1], dtype=matrix.dtype)
+        self._inverse = tf.linalg.cholesky_solve(self._cholesky, tf.broadcast_to(identity, tf.shape(matrix)))
+
+    def solve(self, covector: tf.Tensor) -> tf.Tensor:
+        return tf.linalg.cholesky_solve(self._cholesky, covector[..., tf.newaxis])[..., 0]
+
+    def multiply(self, vector: tf.Tensor) -> tf.Tensor:
+        return tf.linalg.matvec(self._matrix, vector)
+
+    def sqrt_multiply(self, noise: tf.Tensor) -> tf.Tensor:
+        return tf.linalg.matvec(self._cholesky, noise)
+
+    def energy_cotangent(self, covector: tf.Tensor) -> tf.Tensor:
+        """`M = 1/2 (G^-1 - v v')` with `v = G^-1 p`."""
+        velocity = self.solve(covector)
+        return 0.5 * (self._inverse - _outer(velocity, velocity))
+
+
+class SoftAbsFactor(Factor):
+    """`G = Q f(diag(lam)) Q'` of a symmetric matrix `A = Q diag(lam) Q'`. One eigendecomposition, O(D^3).
+
+    `f(lam) = lam coth(alpha lam)`, a smooth absolute value bounded below by 1 / alpha (Betancourt 2013, eq. 16; the
+    paper's eq. 15).
+
+    Args:
+      matrix: `A: [batch..., D, D]`, symmetric, of any signature.
+      alpha: positive scalar, the inverse width of the smoothing.
+    """
+
+    def __init__(self, matrix: tf.Tensor, alpha: tf.Tensor):
+        # eigh raises on non-finite input in graph mode and takes the whole batch with it.
+        is_finite = tf.reduce_all(tf.math.is_finite(matrix), axis=[-2, -1], keepdims=True)
+        identity = tf.eye(matrix.shape[-1], dtype=matrix.dtype)
+        eigenvalues, self._eigenvectors = tf.linalg.eigh(tf.where(is_finite, matrix, identity))
+        nan = tf.constant(float('nan'), matrix.dtype)
+        lam = tf.where(is_finite[..., 0], eigenvalues, nan)
+        alpha = tf.convert_to_tensor(alpha, matrix.dtype)
+        self._f = softabs_function.softabs(lam, alpha)
+        self._derivative = softabs_function.softabs_derivative(lam, alpha)
+        self._differences = softabs_function.softabs_divided_difference(
+            lam[..., :, tf.newaxis], lam[..., tf.newaxis, :], alpha
+        )
+        self.half_log_det = 0.5 * tf.reduce_sum(tf.math.log(self._f), axis=-1)
+
+    def solve(self, covector: tf.Tensor) -> tf.Tensor:
+        return self._from_eigenbasis(self._to_eigenbasis(covector) / self._f)
+
+    def multiply(self, vector: tf.Tensor) -> tf.Tensor:
+        return self._from_eigenbasis(self._to_eigenbasis(vector) * self._f)
+
+    def sqrt_multiply(self, noise: tf.Tensor) -> tf.Tensor:
+        # The symmetric root: it does not depend on the signs and order that an eigensolver chose.
+        return self._from_eigenbasis(tf.sqrt(self._f) * self._to_eigenbasis(noise))
+
+    def energy_cotangent(self, covector: tf.Tensor) -> tf.Tensor:
+        """`M = Q [diag(f' / 2f) - 1/2 (u u') o J] Q'` with `u = Q'p / f` and J the divided differences of f."""
+        u = self._to_eigenbasis(covector) / self._f
+        inner = tf.linalg.diag(self._derivative / (2.0 * self._f)) - 0.5 * _outer(u, u) * self._differences
+        return tf.matmul(tf.matmul(self._eigenvectors, inner), self._eigenvectors, transpose_b=True)
+
+    def _to_eigenbasis(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.linalg.matvec(self._eigenvectors, x, transpose_a=True)
+
+    def _from_eigenbasis(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.linalg.matvec(self._eigenvectors, x)
+
+
+class DiagonalFactor(Factor):
+    """`G = diag(d)` with `d: [batch..., D]` positive, else NaN. O(D)."""
+
+    def __init__(self, diagonal: tf.Tensor):
+        nan = tf.constant(float('nan'), diagonal.dtype)
+        self._diagonal = tf.where(diagonal > 0.0, diagonal, nan)
+        self.half_log_det = 0.5 * tf.reduce_sum(tf.math.log(self._diagonal), axis=-1)
+
+    def solve(self, covector: tf.Tensor) -> tf.Tensor:
+        return covector / self._diagonal
+
+    def multiply(self, vector: tf.Tensor) -> tf.Tensor:
+        return vector * self._diagonal
+
+    def sqrt_multiply(self, noise: tf.Tensor) -> tf.Tensor:
+        return noise * tf.sqrt(self._diagonal)
+
+    def energy_cotangent(self, covector: tf.Tensor) -> tf.Tensor:
+        """`1 / (2 d) - v^2 / 2` with `v = p / d`."""
+        return 0.5 / self._diagonal - 0.5 * tf.square(self.solve(covector))
+
+
+class RankOneFactor(Factor):
+    """`G = I + w w'` given by `w: [batch..., D]`. O(D).
+
+    With `n = 1 + w'w`: `G^-1 = I - w w' / n`, `det G = n`, and `S = I + w w' / (1 + sqrt(n))` squares to G.
+    """
+
+    def __init__(self, vector: tf.Tensor):
+        self._vector = vector
+        self._determinant = 1.0 + _dot(vector, vector)
+        self.half_log_det = 0.5 * tf.math.log(self._determinant)[..., 0]
+
+    def solve(self, covector: tf.Tensor) -> tf.Tensor:
+        return covector - self._vector * (_dot(self._vector, covector) / self._determinant)
+
+    def multiply(self, vector: tf.Tensor) -> tf.Tensor:
+        return vector + self._vector * _dot(self._vector, vector)
+
+    def sqrt_multiply(self, noise: tf.Tensor) -> tf.Tensor:
+        return noise + self._vector * (_dot(self._vector, noise) / (1.0 + tf.sqrt(self._determinant)))
+
+    def energy_cotangent(self, covector: tf.Tensor) -> tf.Tensor:
+        """`w / n - c (p - c w)` with `c = w'p / n`."""
+        c = _dot(self._vector, covector) / self._determinant
+        return self._vector / self._determinant - c * (covector - c * self._vector)
+
+
+def _dot(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(a * b, axis=-1, keepdims=True)
+
+
+def _outer(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    return a[..., :, tf.newaxis] * b[..., tf.newaxis, :]

@@ -1,0 +1,53 @@
+"""Metrics made of the Hessian of the log density."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfp_rmhmc import autodiff
+from tfp_rmhmc.metric.base import DenseMetric, Metric, check_positive
+from tfp_rmhmc.metric.factor import Factor, SoftAbsFactor
+from tfp_rmhmc.state import LogDensity
+
+__all__ = ['HessianMetric', 'SoftAbsMetric']
+
+
+class HessianMetric(DenseMetric):
+    """`G(q) = -d2l/dq2`, for a log-concave target.
+
+    Where the Hessian is not positive definite the proposal is rejected; use `SoftAbsMetric` for such targets.
+    Cost of an evaluation: one Hessian, one Cholesky, and for the force one reverse pass through the Hessian.
+    """
+
+    def matrix(self, density: LogDensity, position: tf.Tensor) -> tf.Tensor:
+        return self.parameters(density, position)[2]
+
+    def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        log_prob, gradient, second = autodiff.hessian(density, position)
+        return log_prob, gradient, -second
+
+
+class SoftAbsMetric(Metric):
+    """`G(q) = Q f(lam) Q'` of the Hessian `Q lam Q'` of `-l`, with `f(lam) = lam coth(alpha lam)`.
+
+    Positive definite for every smooth target. Cost of an evaluation: one Hessian, one eigendecomposition, and for the
+    force one reverse pass through the Hessian. References: Betancourt 2013, "A general metric for Riemannian manifold
+    Hamiltonian Monte Carlo"; Cobb et al. 2019, appendix C.
+
+    Args:
+      alpha: positive scalar. Eigenvalues of size below `1 / alpha` are lifted to it; the limit of large `alpha` is the
+        absolute value. The default is the value of both references.
+    """
+
+    def __init__(self, alpha: Any = 1e6):
+        check_positive('alpha', alpha)
+        self._alpha = alpha
+
+    def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        log_prob, gradient, second = autodiff.hessian(density, position)
+        return log_prob, gradient, -second
+
+    def factorize(self, parameters: tf.Tensor) -> Factor:
+        return SoftAbsFactor(parameters, self._alpha)

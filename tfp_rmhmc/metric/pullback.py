@@ -1,0 +1,62 @@
+"""A metric given in one space, used in another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfp_rmhmc import autodiff
+from tfp_rmhmc.metric.base import DenseMetric, Metric
+from tfp_rmhmc.state import LogDensity, StateLayout, is_list_like
+
+__all__ = ['PullbackMetric']
+
+
+class PullbackMetric(DenseMetric):
+    """`G_y(y) = J' G_x(x(y)) J` with `J = dx/dy`: a metric of the original space x for a kernel that moves in y.
+
+    `TransformedTransitionKernel` lets its inner kernel move in y with `x = bijector(y)`. Metrics made of the kernel's own
+    log density (`SoftAbsMetric`, `MongeMetric`, ...) follow it by themselves; a `FisherMetric` or a `GaussNewtonMetric`
+    written in x needs this pull-back. Cost on top of the metric's: one Jacobian of the bijector and two products.
+
+    Args:
+      metric: a metric given by its matrix: `FisherMetric`, `GaussNewtonMetric`, `HessianMetric` or `EuclideanMetric`.
+      bijector: what the `TransformedTransitionKernel` has: one bijector, or a list with one per state part.
+    """
+
+    def __init__(self, metric: Metric, bijector: Any):
+        if not hasattr(metric, 'matrix'):
+            raise TypeError(
+                f'`metric` must be given by its matrix (Fisher, GaussNewton, Hessian or Euclidean), got {metric!r}; '
+                'a metric made of the log density follows a transformed target by itself.'
+            )
+        self._metric = metric
+        self._bijector = bijector
+
+    def matrix(self, density: LogDensity, position: tf.Tensor) -> tf.Tensor:
+        layout = density.layout
+        bijectors = list(self._bijector) if is_list_like(self._bijector) else [self._bijector]
+        if len(bijectors) != len(layout.event_shapes):
+            raise ValueError(
+                f'`bijector` must have one bijector per state part, got {len(bijectors)} for {len(layout.event_shapes)}.'
+            )
+        original = [b.forward(y) for b, y in zip(bijectors, layout.unflatten(position), strict=True)]
+        original_layout = StateLayout(original, layout.batch_rank)
+
+        def forward(y: tf.Tensor) -> tf.Tensor:
+            parts = zip(bijectors, layout.unflatten(y), strict=True)
+            return original_layout.flatten([b.forward(part) for b, part in parts])
+
+        def original_log_prob(*x: tf.Tensor) -> tf.Tensor:
+            """The log density of x, from the kernel's log density of y."""
+            y = [b.inverse(part) for b, part in zip(bijectors, x, strict=True)]
+            correction = [
+                b.inverse_log_det_jacobian(part, event_ndims=len(event))
+                for b, part, event in zip(bijectors, x, original_layout.event_shapes, strict=True)
+            ]
+            return density(layout.flatten(y)) + tf.add_n(correction)
+
+        x, jacobian = autodiff.jacobian(forward, position)
+        matrix = self._metric.matrix(LogDensity(original_log_prob, original_layout), x)
+        return tf.matmul(jacobian, tf.matmul(matrix, jacobian), transpose_a=True)
