@@ -1,6 +1,20 @@
 """Riemannian manifold Hamiltonian Monte Carlo for TensorFlow Probability."""
 
 from tfp_rmhmc._version import __version__
+from tfp_rmhmc.integrator import (
+    GeneralizedLeapfrog,
+    ImplicitMidpoint,
+    MetricCoupling,
+    Status,
+    SymmetricProjection,
+    TaoBinding,
+)
+from tfp_rmhmc.kernel import (
+    ExplicitRiemannianHMC,
+    ImplicitRiemannianHMC,
+    UncalibratedExplicitRiemannianHMC,
+    UncalibratedImplicitRiemannianHMC,
+)
 from tfp_rmhmc.metric import (
     DenseMetric,
     DiagonalMetric,
@@ -18,12 +32,22 @@ __all__ = [
     'DenseMetric',
     'DiagonalMetric',
     'EuclideanMetric',
+    'ExplicitRiemannianHMC',
     'FisherMetric',
     'GaussNewtonMetric',
+    'GeneralizedLeapfrog',
     'HessianMetric',
+    'ImplicitMidpoint',
+    'ImplicitRiemannianHMC',
     'Metric',
+    'MetricCoupling',
     'MongeMetric',
     'PullbackMetric',
     'SoftAbsMetric',
+    'Status',
+    'SymmetricProjection',
+    'TaoBinding',
+    'UncalibratedExplicitRiemannianHMC',
+    'UncalibratedImplicitRiemannianHMC',
     '__version__',
 ]

@@ -1,0 +1,223 @@
+"""Couplings of the doubled phase space: what ties the copies of an explicit trajectory together."""
+
+from __future__ import annotations
+
+import abc
+import math
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
+from tfp_rmhmc.integrator.base import (
+    Dynamics,
+    Proposal,
+    Status,
+    check_order,
+    finish,
+    substep_coefficients,
+)
+from tfp_rmhmc.integrator.extended import A, B, Extended, Slope, kick, slope_at
+from tfp_rmhmc.metric.base import check_positive
+from tfp_rmhmc.noise import standard_normal_like
+
+__all__ = ['MetricCoupling', 'TaoBinding']
+
+
+class _Coupling(Dynamics):
+    """Steps `A(h/2) B(h/2) C(h) B(h/2) A(h/2)` in the doubled phase space, with C of the subclass.
+
+    The A's of consecutive steps are at the same point and share one force evaluation: three of these and one C a step.
+    """
+
+    _order: int
+
+    @abc.abstractmethod
+    def draw_gap(self, start: LocalHamiltonian, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The differences `(q - q~, p - p~)` that a trajectory starts with."""
+
+    @abc.abstractmethod
+    def gap_energy(self, local: LocalHamiltonian, state: Extended) -> tf.Tensor:
+        """Minus the log density of the differences, up to a constant: `[batch...]`."""
+
+    @abc.abstractmethod
+    def couple(self, hamiltonian: Hamiltonian, state: Extended, step: tf.Tensor) -> Extended:
+        """C(step). C(-step) is its inverse."""
+
+    @property
+    def _evaluations_per_coupling(self) -> int:
+        return 0
+
+    def step(
+        self, hamiltonian: Hamiltonian, state: Extended, slope: Slope, step: tf.Tensor
+    ) -> tuple[Extended, Slope]:
+        """One step from `state`, whose slope on side A is known; returns the slope on side A at the new state too."""
+        half = 0.5 * step
+        state = kick(state, slope, half, A)
+        state = kick(state, slope_at(hamiltonian, state, B), half, B)
+        state = self.couple(hamiltonian, state, step)
+        state = kick(state, slope_at(hamiltonian, state, B), half, B)
+        slope = slope_at(hamiltonian, state, A)  # this kick moves nothing that the slope depends on
+        return kick(state, slope, half, A), slope
+
+    def integrate(
+        self, hamiltonian: Hamiltonian, state: Extended, step_size: tf.Tensor, num_steps: tf.Tensor
+    ) -> Extended:
+        """`num_steps` steps. Cost: three force evaluations and one C a step (nine and three at order 4), and one more."""
+        coefficients = tf.constant(substep_coefficients(self._order), state.position.dtype)
+        num_substeps = num_steps * len(substep_coefficients(self._order))
+
+        def body(i: tf.Tensor, state: Extended, slope: Slope) -> tuple[tf.Tensor, Extended, Slope]:
+            step = step_size * tf.gather(coefficients, i % coefficients.shape[0])
+            return (i + 1, *self.step(hamiltonian, state, slope, step))
+
+        start = (tf.constant(0), state, slope_at(hamiltonian, state, A))
+        return tf.while_loop(lambda i, *_: i < num_substeps, body, start)[1]
+
+    def propose(
+        self, hamiltonian: Hamiltonian, position: tf.Tensor, step_size: tf.Tensor, num_steps: tf.Tensor, seed: tf.Tensor
+    ) -> Proposal:
+        momentum_seed, gap_seed = tfp.random.split_seed(seed, n=2)
+        start = hamiltonian.at(position)
+        momentum = start.draw_momentum(momentum_seed)
+        initial = Extended(position, momentum, *self.draw_gap(start, gap_seed))
+        final = self.integrate(hamiltonian, initial, step_size, num_steps)
+        proposed_position, proposed_momentum = self._choose_copy(final)
+        end = hamiltonian.at(proposed_position)
+        num_chains_shape = tf.zeros_like(start.log_prob, dtype=tf.int32)
+        per_step = len(substep_coefficients(self._order)) * (3 + self._evaluations_per_coupling)
+        return finish(
+            start,
+            end,
+            position,
+            proposed_position,
+            momentum,
+            proposed_momentum,
+            auxiliary_energy_change=self.gap_energy(end, final) - self.gap_energy(start, initial),
+            status=num_chains_shape + int(Status.OK),
+            iterations=num_chains_shape,
+            residual=tf.zeros_like(start.log_prob),
+            metric_evaluations=num_chains_shape + num_steps * per_step + 3,
+        )
+
+    def _choose_copy(self, final: Extended) -> tuple[tf.Tensor, tf.Tensor]:
+        return final.position, final.momentum
+
+
+class MetricCoupling(_Coupling):
+    """Turns the difference of the copies by a fixed angle, in the metric at their mean: exact, no fixed point.
+
+    The target is extended by the differences `a = q - q~` and `b = p - p~`, given the mean position m:
+
+        a | m ~ N(0, slack^2 G(m)^-1),     b | m ~ N(0, slack^2 G(m)),
+
+    whose normalisers cancel, so the marginal of the mean is the target itself. Each transition draws them afresh. The
+    coupling is
+
+        a_new = cos(angle) a + sin(angle) G(m)^-1 b,     b_new = -sin(angle) G(m) a + cos(angle) b;
+
+    the mean does not move, so G(m) is a constant of it, and the map has determinant 1 and preserves
+    `a' G a + b' G^-1 b`. Every piece of a step preserves volume and the whole is reversed by flipping the momenta
+    (p_m and b), so the Metropolis step is exact for every step size, angle and slack.
+
+    Second order in the step size. Cost of a step: three force evaluations and one factorisation.
+
+    Args:
+      angle: in radians, not a multiple of pi. The copies drift apart when it is small and resonate near pi.
+      slack: positive, the standard deviation of the differences in units of the metric. A large one perturbs the
+        trajectory; a small one leaves no room for the difference that the splitting makes, of order `step_size^2`.
+    """
+
+    def __init__(self, angle: Any = 1.2, slack: Any = 0.3):
+        static_angle = tf.get_static_value(tf.convert_to_tensor(angle))
+        if static_angle is not None and not abs(math.sin(static_angle)) > 1e-3:
+            raise ValueError(f'`angle` must not be a multiple of pi, got {angle!r}.')
+        check_positive('slack', slack)
+        self._angle = angle
+        self._slack = slack
+
+    _order = 2
+
+    @property
+    def _evaluations_per_coupling(self) -> int:
+        return 1
+
+    def draw_gap(self, start: LocalHamiltonian, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        position_seed, momentum_seed = tfp.random.split_seed(seed, n=2)
+        # G^-1 applied to a draw of covariance G has covariance G^-1.
+        slack = tf.cast(self._slack, start.gradient.dtype)
+        position_gap = slack * start.velocity(start.draw_momentum(position_seed))
+        return position_gap, slack * start.draw_momentum(momentum_seed)
+
+    def gap_energy(self, local: LocalHamiltonian, state: Extended) -> tf.Tensor:
+        a, b = state.position_gap, state.momentum_gap
+        squares = tf.reduce_sum(a * local.factor.multiply(a) + b * local.factor.solve(b), axis=-1)
+        return 0.5 * squares / tf.square(tf.cast(self._slack, squares.dtype))
+
+    def couple(self, hamiltonian: Hamiltonian, state: Extended, step: tf.Tensor) -> Extended:
+        del step  # the angle is per step, not per unit of time
+        factor = hamiltonian.at(state.position).factor
+        angle = tf.cast(self._angle, state.position.dtype)
+        cosine, sine = tf.cos(angle), tf.sin(angle)
+        a, b = state.position_gap, state.momentum_gap
+        return state._replace(
+            position_gap=cosine * a + sine * factor.solve(b), momentum_gap=cosine * b - sine * factor.multiply(a)
+        )
+
+
+class TaoBinding(_Coupling):
+    """The paper's binding: turns the difference of the copies by the angle `2 omega step_size`, in the identity metric.
+
+    This is the rotation of the paper's eq. 9, all four right-hand sides taken from the old values. (Its Algorithm 2 can be
+    read as overwriting them one after another, which is a contraction and not reversible.)
+
+    Second order in the step size. Cost of a step: three force evaluations.
+
+    Args:
+      omega: the binding's strength; 0 is Pihajoki's scheme.
+      slack: if given, differences start from N(0, slack^2 I) and enter the accept step, which is then exact. If `None`,
+        the paper's rule: the copies start equal, are dropped at the end, and `H(q, p)` alone is compared. That map
+        is neither reversible nor volume-preserving on (q, p), so it is biased; the kernel says `is_calibrated == False`.
+      order: 2, or 4 by composition.
+    """
+
+    def __init__(self, omega: float = 10.0, slack: float | None = None, order: int = 2):
+        if not 0.0 <= omega < float('inf'):
+            raise ValueError(f'`omega` must be non-negative, got {omega!r}.')
+        if slack is not None:
+            check_positive('slack', slack)
+        check_order(order)
+        self._omega = omega
+        self._slack = slack
+        self._order = order
+
+    @property
+    def is_exact(self) -> bool:
+        return self._slack is not None
+
+    def draw_gap(self, start: LocalHamiltonian, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        like = start.gradient
+        if self._slack is None:
+            return tf.zeros_like(like), tf.zeros_like(like)
+        position_seed, momentum_seed = tfp.random.split_seed(seed, n=2)
+        position_gap = self._slack * standard_normal_like(like, position_seed)
+        return position_gap, self._slack * standard_normal_like(like, momentum_seed)
+
+    def gap_energy(self, local: LocalHamiltonian, state: Extended) -> tf.Tensor:
+        if self._slack is None:
+            return tf.zeros_like(local.log_prob)
+        squares = tf.reduce_sum(tf.square(state.position_gap) + tf.square(state.momentum_gap), axis=-1)
+        return squares / (2.0 * self._slack**2)
+
+    def couple(self, hamiltonian: Hamiltonian, state: Extended, step: tf.Tensor) -> Extended:
+        del hamiltonian
+        angle = 2.0 * self._omega * step
+        cosine, sine = tf.cos(angle), tf.sin(angle)
+        a, b = state.position_gap, state.momentum_gap
+        return state._replace(position_gap=cosine * a + sine * b, momentum_gap=cosine * b - sine * a)
+
+    def _choose_copy(self, final: Extended) -> tuple[tf.Tensor, tf.Tensor]:
+        if self._slack is not None:
+            return final.position, final.momentum
+        return final.position + 0.5 * final.position_gap, final.momentum + 0.5 * final.momentum_gap
