@@ -49,9 +49,7 @@ class _Coupling(Dynamics):
     def _evaluations_per_coupling(self) -> int:
         return 0
 
-    def step(
-        self, hamiltonian: Hamiltonian, state: Extended, slope: Slope, step: tf.Tensor
-    ) -> tuple[Extended, Slope]:
+    def step(self, hamiltonian: Hamiltonian, state: Extended, slope: Slope, step: tf.Tensor) -> tuple[Extended, Slope]:
         """One step from `state`, whose slope on side A is known; returns the slope on side A at the new state too."""
         half = 0.5 * step
         state = kick(state, slope, half, A)
@@ -61,9 +59,7 @@ class _Coupling(Dynamics):
         slope = slope_at(hamiltonian, state, A)  # this kick moves nothing that the slope depends on
         return kick(state, slope, half, A), slope
 
-    def integrate(
-        self, hamiltonian: Hamiltonian, state: Extended, step_size: tf.Tensor, num_steps: tf.Tensor
-    ) -> Extended:
+    def integrate(self, hamiltonian: Hamiltonian, state: Extended, step_size: tf.Tensor, num_steps: tf.Tensor) -> Extended:
         """`num_steps` steps. Cost: three force evaluations and one C a step (nine and three at order 4), and one more."""
         coefficients = tf.constant(substep_coefficients(self._order), state.position.dtype)
         num_substeps = num_steps * len(substep_coefficients(self._order))

@@ -41,9 +41,7 @@ class UncalibratedExplicitRiemannianHMC(UncalibratedKernel):
             'name': name,
         }
         if not isinstance(parameters['coupling'], (MetricCoupling, TaoBinding, SymmetricProjection)):
-            raise TypeError(
-                f'`coupling` must be a MetricCoupling, TaoBinding or SymmetricProjection, got {coupling!r}.'
-            )
+            raise TypeError(f'`coupling` must be a MetricCoupling, TaoBinding or SymmetricProjection, got {coupling!r}.')
         super().__init__(parameters['coupling'], parameters)
 
 
