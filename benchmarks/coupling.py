@@ -26,8 +26,8 @@ CASES = [  # target, alpha of SoftAbs, step size, steps
     (targets.funnel(51), 1e6, 0.14, 10),
     (targets.gaussian(100), 1e6, 0.3, 4),
 ]
-ANGLES = [0.8, 1.0, 1.1, 1.2, 1.3, 1.4, np.pi / 2]
-SLACKS = [0.1, 0.2, 0.3, 0.5, 0.8]
+ANGLES = [1.0, 1.1, 1.2, 1.3, 1.4, np.pi / 2, 1.8]
+SLACKS = [0.03, 0.1, 0.2, 0.3, 0.5]
 
 
 def acceptance_grid(target, alpha, step_size, num_steps, num_chains):

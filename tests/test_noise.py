@@ -6,7 +6,7 @@ import scipy.stats
 import tensorflow as tf
 
 from tests.conftest import compiled_variants
-from tfp_rmhmc.noise import standard_normal_like
+from tfp_rmhmc.noise import split_seed, standard_normal_like
 
 
 @pytest.mark.parametrize('dtype', [tf.float32, tf.float64])
@@ -21,3 +21,15 @@ def test_standard_normal_in_every_mode(dtype):
     # Power: the same test sees a scale that is off by four percent.
     assert scipy.stats.kstest(1.04 * eager.ravel(), 'norm').pvalue < 1e-3
     assert np.abs(np.corrcoef(eager.T) - np.eye(3)).max() < 5.0 / np.sqrt(len(eager))
+
+
+def test_split_seeds_of_any_sign_are_the_same_in_every_mode():
+    def split_twice(seed):
+        left, right = split_seed(seed)
+        return tf.stack([left, right, *split_seed(left), *split_seed(right)])
+
+    for seed in ([3, 4], [-3, 4], [2**31 - 1, -(2**31)]):
+        seeds = {mode: fn(tf.constant(seed)).numpy() for mode, fn in compiled_variants(split_twice).items()}
+        np.testing.assert_array_equal(seeds['graph'], seeds['eager'])
+        np.testing.assert_array_equal(seeds['xla'], seeds['eager'])
+        assert len(np.unique(seeds['eager'])) == 12

@@ -1,7 +1,7 @@
-"""Standard normal draws that are the same eagerly, in a graph and under XLA.
+"""Random numbers that are the same eagerly, in a graph and under XLA.
 
-TensorFlow's stateless integers are the same everywhere, but XLA turns them into normals in its own way, so
-`tf.random.stateless_normal` gives other draws when compiled. Box-Muller on the integers does not.
+TensorFlow's stateless integers are the same everywhere for seeds that are not negative (XLA extends the sign of others in
+its own way), but floating-point draws are not. So seeds lose their sign here, and normals are made of integers.
 """
 
 from __future__ import annotations
@@ -11,16 +11,26 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ['standard_normal_like']
+__all__ = ['split_seed', 'standard_normal_like']
 
 _BITS = {tf.float32: (tf.uint32, 2.0**-32), tf.float64: (tf.uint64, 2.0**-64)}
+
+
+def _without_sign(seed: Any) -> tf.Tensor:
+    return tf.bitwise.bitwise_and(tf.convert_to_tensor(seed, tf.int32), 0x7FFFFFFF)
+
+
+def split_seed(seed: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Two independent seeds from one, each int32[2]."""
+    bits = tf.random.stateless_uniform([2, 2], _without_sign(seed), minval=None, maxval=None, dtype=tf.int32)
+    return bits[0], bits[1]
 
 
 def standard_normal_like(x: tf.Tensor, seed: Any) -> tf.Tensor:
     """Independent N(0, 1) draws with the shape and dtype (float32 or float64) of `x`, from a stateless seed `int32[2]`."""
     integer, unit = _BITS[x.dtype]
     shape = tf.concat([[2], tf.shape(x)], axis=0)
-    bits = tf.random.stateless_uniform(shape, seed, minval=None, maxval=None, dtype=integer)
+    bits = tf.random.stateless_uniform(shape, _without_sign(seed), minval=None, maxval=None, dtype=integer)
     uniform = (tf.cast(bits, x.dtype) + 0.5) * tf.constant(unit, x.dtype)  # in (0, 1], dense near 0
     draw = tf.sqrt(-2.0 * tf.math.log(uniform[0])) * tf.cos(2.0 * math.pi * uniform[1])
     draw.set_shape(x.shape)

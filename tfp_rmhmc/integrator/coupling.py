@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_probability as tfp
 
 from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
 from tfp_rmhmc.integrator.base import (
@@ -20,7 +19,7 @@ from tfp_rmhmc.integrator.base import (
 )
 from tfp_rmhmc.integrator.extended import A, B, Extended, Slope, kick, slope_at
 from tfp_rmhmc.metric.base import check_positive
-from tfp_rmhmc.noise import standard_normal_like
+from tfp_rmhmc.noise import split_seed, standard_normal_like
 
 __all__ = ['MetricCoupling', 'TaoBinding']
 
@@ -34,20 +33,27 @@ class _Coupling(Dynamics):
     _order: int
 
     @abc.abstractmethod
-    def draw_gap(self, start: LocalHamiltonian, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The differences `(q - q~, p - p~)` that a trajectory starts with."""
+    def draw_gap(self, local: LocalHamiltonian, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """The differences `(q - q~, p - p~)` that a trajectory starts with, less their mean."""
 
     @abc.abstractmethod
-    def gap_energy(self, local: LocalHamiltonian, state: Extended) -> tf.Tensor:
-        """Minus the log density of the differences, up to a constant: `[batch...]`."""
+    def gap_energy(self, local: LocalHamiltonian, position_gap: tf.Tensor, momentum_gap: tf.Tensor) -> tf.Tensor:
+        """Minus the log density of the differences, less their mean, up to a constant: `[batch...]`."""
+
+    def center(
+        self, hamiltonian: Hamiltonian, local: LocalHamiltonian, position: tf.Tensor, momentum: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The mean of the differences: any function of the end point that is odd in the momentum, for the second."""
+        del hamiltonian, local, momentum, step
+        return tf.zeros_like(position), tf.zeros_like(position)
 
     @abc.abstractmethod
     def couple(self, hamiltonian: Hamiltonian, state: Extended, step: tf.Tensor) -> Extended:
         """C(step). C(-step) is its inverse."""
 
-    @property
-    def _evaluations_per_coupling(self) -> int:
-        return 0
+    # Metric evaluations beside the slopes: of each C, and at the two ends.
+    _evaluations_per_coupling = 0
+    _evaluations_at_ends = 2
 
     def step(self, hamiltonian: Hamiltonian, state: Extended, slope: Slope, step: tf.Tensor) -> tuple[Extended, Slope]:
         """One step from `state`, whose slope on side A is known; returns the slope on side A at the new state too."""
@@ -74,14 +80,18 @@ class _Coupling(Dynamics):
     def propose(
         self, hamiltonian: Hamiltonian, position: tf.Tensor, step_size: tf.Tensor, num_steps: tf.Tensor, seed: tf.Tensor
     ) -> Proposal:
-        momentum_seed, gap_seed = tfp.random.split_seed(seed, n=2)
+        momentum_seed, gap_seed = split_seed(seed)
         start = hamiltonian.at(position)
         momentum = start.draw_momentum(momentum_seed)
-        initial = Extended(position, momentum, *self.draw_gap(start, gap_seed))
+        gap = self.draw_gap(start, gap_seed)
+        center = self.center(hamiltonian, start, position, momentum, step_size)
+        initial = Extended(position, momentum, gap[0] + center[0], gap[1] + center[1])
         final = self.integrate(hamiltonian, initial, step_size, num_steps)
         proposed_position, proposed_momentum = self._choose_copy(final)
         end = hamiltonian.at(proposed_position)
-        num_chains_shape = tf.zeros_like(start.log_prob, dtype=tf.int32)
+        center = self.center(hamiltonian, end, proposed_position, proposed_momentum, step_size)
+        final_gap = final.position_gap - center[0], final.momentum_gap - center[1]
+        none = tf.zeros_like(start.log_prob, dtype=tf.int32)
         per_step = len(substep_coefficients(self._order)) * (3 + self._evaluations_per_coupling)
         return finish(
             start,
@@ -90,11 +100,11 @@ class _Coupling(Dynamics):
             proposed_position,
             momentum,
             proposed_momentum,
-            auxiliary_energy_change=self.gap_energy(end, final) - self.gap_energy(start, initial),
-            status=num_chains_shape + int(Status.OK),
-            iterations=num_chains_shape,
+            auxiliary_energy_change=self.gap_energy(end, *final_gap) - self.gap_energy(start, *gap),
+            status=none + int(Status.OK),
+            iterations=none,
             residual=tf.zeros_like(start.log_prob),
-            metric_evaluations=num_chains_shape + num_steps * per_step + 3,
+            metric_evaluations=none + num_steps * per_step + 1 + self._evaluations_at_ends,
         )
 
     def _choose_copy(self, final: Extended) -> tuple[tf.Tensor, tf.Tensor]:
@@ -125,7 +135,7 @@ class MetricCoupling(_Coupling):
         trajectory; a small one leaves no room for the difference that the splitting makes, of order `step_size^2`.
     """
 
-    def __init__(self, angle: Any = 1.2, slack: Any = 0.3):
+    def __init__(self, angle: Any = 1.3, slack: Any = 0.3):
         static_angle = tf.get_static_value(tf.convert_to_tensor(angle))
         if static_angle is not None and not abs(math.sin(static_angle)) > 1e-3:
             raise ValueError(f'`angle` must not be a multiple of pi, got {angle!r}.')
@@ -135,21 +145,36 @@ class MetricCoupling(_Coupling):
 
     _order = 2
 
-    @property
-    def _evaluations_per_coupling(self) -> int:
-        return 1
+    _evaluations_per_coupling = 1
+    _evaluations_at_ends = 6
 
-    def draw_gap(self, start: LocalHamiltonian, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        position_seed, momentum_seed = tfp.random.split_seed(seed, n=2)
+    def draw_gap(self, local: LocalHamiltonian, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        position_seed, momentum_seed = split_seed(seed)
         # G^-1 applied to a draw of covariance G has covariance G^-1.
-        slack = tf.cast(self._slack, start.gradient.dtype)
-        position_gap = slack * start.velocity(start.draw_momentum(position_seed))
-        return position_gap, slack * start.draw_momentum(momentum_seed)
+        slack = tf.cast(self._slack, local.gradient.dtype)
+        position_gap = slack * local.velocity(local.draw_momentum(position_seed))
+        return position_gap, slack * local.draw_momentum(momentum_seed)
 
-    def gap_energy(self, local: LocalHamiltonian, state: Extended) -> tf.Tensor:
-        a, b = state.position_gap, state.momentum_gap
-        squares = tf.reduce_sum(a * local.factor.multiply(a) + b * local.factor.solve(b), axis=-1)
+    def gap_energy(self, local: LocalHamiltonian, position_gap: tf.Tensor, momentum_gap: tf.Tensor) -> tf.Tensor:
+        weighed = position_gap * local.factor.multiply(position_gap) + momentum_gap * local.factor.solve(momentum_gap)
+        squares = tf.reduce_sum(weighed, axis=-1)
         return 0.5 * squares / tf.square(tf.cast(self._slack, squares.dtype))
+
+    def center(
+        self, hamiltonian: Hamiltonian, local: LocalHamiltonian, position: tf.Tensor, momentum: tf.Tensor, step: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`-(h^2 / 4) (d2q/dt2, -d2p/dt2)`, by a central difference along the flow. Cost: three force evaluations."""
+        half = 0.5 * step
+        velocity, force = local.velocity(momentum), local.force(momentum)
+
+        def body(sign: tf.Tensor, d_velocity: tf.Tensor, d_force: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            there = hamiltonian.at(position + sign * half * velocity)
+            shifted = momentum + sign * half * force
+            return sign - 2.0, d_velocity + sign * there.velocity(shifted), d_force + sign * there.force(shifted)
+
+        one, zero = tf.ones([], position.dtype), tf.zeros_like(position)
+        _, d_velocity, d_force = tf.while_loop(lambda sign, *_: sign > -2.0, body, (one, zero, zero))
+        return -0.5 * half * d_velocity, 0.5 * half * d_force
 
     def couple(self, hamiltonian: Hamiltonian, state: Extended, step: tf.Tensor) -> Extended:
         del step  # the angle is per step, not per unit of time
@@ -192,18 +217,18 @@ class TaoBinding(_Coupling):
     def is_exact(self) -> bool:
         return self._slack is not None
 
-    def draw_gap(self, start: LocalHamiltonian, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        like = start.gradient
+    def draw_gap(self, local: LocalHamiltonian, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        like = local.gradient
         if self._slack is None:
             return tf.zeros_like(like), tf.zeros_like(like)
-        position_seed, momentum_seed = tfp.random.split_seed(seed, n=2)
+        position_seed, momentum_seed = split_seed(seed)
         position_gap = self._slack * standard_normal_like(like, position_seed)
         return position_gap, self._slack * standard_normal_like(like, momentum_seed)
 
-    def gap_energy(self, local: LocalHamiltonian, state: Extended) -> tf.Tensor:
+    def gap_energy(self, local: LocalHamiltonian, position_gap: tf.Tensor, momentum_gap: tf.Tensor) -> tf.Tensor:
         if self._slack is None:
             return tf.zeros_like(local.log_prob)
-        squares = tf.reduce_sum(tf.square(state.position_gap) + tf.square(state.momentum_gap), axis=-1)
+        squares = tf.reduce_sum(tf.square(position_gap) + tf.square(momentum_gap), axis=-1)
         return squares / (2.0 * self._slack**2)
 
     def couple(self, hamiltonian: Hamiltonian, state: Extended, step: tf.Tensor) -> Extended:

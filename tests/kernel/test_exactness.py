@@ -1,0 +1,174 @@
+"""Invariance from exact draws: every exact kernel passes, wrong targets and the paper's accept rule do not.
+
+Chains start from exact draws and make a few transitions; if the kernel leaves the target invariant, they still are exact
+draws. Each coordinate is compared with the exact distribution by Kolmogorov-Smirnov and by its first two moments, and the
+log density, to which a change of temperature shows most, with that of fresh exact draws.
+"""
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+import tfp_rmhmc as rm
+from tests import targets
+
+pytestmark = pytest.mark.statistical
+NUM_CHAINS, DIMENSION = 20000, 16
+METRIC = rm.DiagonalMetric(diagonal_fn=lambda q, g: 1.0 + tf.sigmoid(q))
+
+
+def explicit(coupling, num_steps=4, metric=METRIC):
+    return lambda log_prob, step: rm.ExplicitRiemannianHMC(log_prob, step, num_steps, metric=metric, coupling=coupling)
+
+
+def implicit(integrator, num_steps=4, metric=METRIC):
+    return lambda log_prob, step: rm.ImplicitRiemannianHMC(log_prob, step, num_steps, metric=metric, integrator=integrator)
+
+
+# name: kernel, and step sizes for acceptances of about 0.95 and 0.3. Where a method is so accurate that its solves fail
+# before its energy does, most of the low acceptance is failed solves: they must not bias the chain either.
+KERNELS = {
+    'metric-coupling': (explicit(rm.MetricCoupling()), 0.21, 0.58),
+    'tao-binding': (explicit(rm.TaoBinding(15.0, slack=0.6)), 0.05, None),
+    'tao-binding-loose': (explicit(rm.TaoBinding(5.0, slack=0.5)), None, 0.2),
+    'symmetric-projection': (explicit(rm.SymmetricProjection()), 0.5, 0.86),
+    'generalized-leapfrog': (implicit(rm.GeneralizedLeapfrog()), 0.3, 0.92),
+    'generalized-leapfrog-4': (implicit(rm.GeneralizedLeapfrog(order=4), num_steps=2), 0.5, None),
+    'implicit-midpoint': (implicit(rm.ImplicitMidpoint()), 0.42, 1.55),
+}
+CASES = [(name, level) for name, entry in KERNELS.items() for level in ('high', 'low') if entry[1 + (level == 'low')]]
+
+
+def run(make_kernel, log_prob, step_size, start, num_transitions, seed=1):
+    """Final states, the mean acceptance probability and the share of failed solves."""
+
+    @tf.function(autograph=False)
+    def transition(state, seed):
+        kernel = make_kernel(log_prob, tf.constant(step_size, state.dtype))
+        state, results = kernel.one_step(state, kernel.bootstrap_results(state), seed=seed)
+        acceptance = tf.reduce_mean(tf.exp(tf.minimum(results.log_accept_ratio, 0.0)))
+        status = results.proposed_results.status
+        failed = tf.equal(status, rm.Status.NOT_CONVERGED) | tf.equal(status, rm.Status.NOT_REVERSIBLE)
+        return state, acceptance, tf.reduce_mean(tf.cast(failed, tf.float64))
+
+    state, acceptance, failures = tf.constant(start), [], []
+    for i in range(num_transitions):
+        state, accepted, failed = transition(state, tf.constant([seed, i]))
+        acceptance.append(accepted)
+        failures.append(failed)
+    return state.numpy().astype(np.float64), np.mean(acceptance), np.mean(failures)
+
+
+def smallest_p_value(draws, cdfs, moments, log_prob, exact_log_probs):
+    """Of all tests, times their number (Bonferroni)."""
+    p_values = [scipy.stats.kstest(column, cdf).pvalue for column, cdf in zip(draws.T, cdfs, strict=True)]
+    for column, (mean, variance) in zip(draws.T, moments, strict=True):
+        p_values.append(scipy.stats.ttest_1samp(column, mean).pvalue)
+        p_values.append(scipy.stats.ttest_1samp((column - mean) ** 2, variance).pvalue)
+    p_values.append(scipy.stats.ks_2samp(log_prob(tf.constant(draws)).numpy(), exact_log_probs).pvalue)
+    return min(p_values) * len(p_values)
+
+
+def skewed_p_value(draws):
+    exact = [scipy.stats.loggamma(shape) for shape in np.linspace(1.5, 3.0, draws.shape[1])]
+    fresh = targets.skewed(tf.constant(targets.skewed_draws(200_000, draws.shape[1], seed=99))).numpy()
+    moments = [(e.mean(), e.var()) for e in exact]
+    return smallest_p_value(draws, [e.cdf for e in exact], moments, targets.skewed, fresh)
+
+
+@pytest.mark.parametrize('dtype', [np.float64, np.float32])
+@pytest.mark.parametrize(('name', 'level'), CASES)
+def test_exact_kernels_leave_the_target_invariant(name, level, dtype):
+    make_kernel, high, low = KERNELS[name]
+    step_size = high if level == 'high' else low
+    start = targets.skewed_draws(NUM_CHAINS, DIMENSION, dtype=dtype)
+    draws, acceptance, failures = run(make_kernel, targets.skewed, step_size, start, 3)
+    cooled, _, _ = run(make_kernel, lambda q: 1.1 * targets.skewed(q), step_size, start, 3)
+    p_value, control = skewed_p_value(draws), skewed_p_value(cooled)
+    print(
+        f'{name} {level} {dtype.__name__}: acceptance {acceptance:.3f}, failed solves {failures:.4f}, '
+        f'p {p_value:.3g}, control {control:.3g}'
+    )
+    assert (0.93 < acceptance < 0.97) if level == 'high' else (0.2 < acceptance < 0.45)
+    assert failures < (0.001 if level == 'high' else 0.75)
+    assert p_value > 1e-2
+    assert control < 1e-6
+
+
+@pytest.mark.parametrize('dtype', [np.float64, np.float32])
+@pytest.mark.parametrize('name', ['explicit', 'implicit'])
+def test_the_funnel_under_softabs(name, dtype):
+    """The paper's target and metric: v is N(0, 9) and exp(v) |x|^2 chi-square."""
+    make_kernel = {
+        'explicit': explicit(rm.MetricCoupling(), 5, rm.SoftAbsMetric()),
+        'implicit': implicit(rm.GeneralizedLeapfrog(), 5, rm.SoftAbsMetric()),
+    }[name]
+    start = targets.funnel_draws(NUM_CHAINS, 5, dtype=dtype)
+
+    def p_value(draws):
+        v, x = draws[:, 0], draws[:, 1:]
+        radius = np.exp(v) * np.sum(x**2, axis=1)
+        z = x[:, 0] * np.exp(0.5 * v)
+        tests = [
+            scipy.stats.kstest(v, scipy.stats.norm(0, 3).cdf),
+            scipy.stats.kstest(radius, scipy.stats.chi2(4).cdf),
+            scipy.stats.kstest(z, 'norm'),
+            scipy.stats.ttest_1samp(v, 0.0),
+            scipy.stats.ttest_1samp(v**2, 9.0),
+        ]
+        return min(test.pvalue for test in tests) * len(tests)
+
+    draws, acceptance, failures = run(make_kernel, targets.funnel, 0.2, start, 3)
+    cooled, _, _ = run(make_kernel, lambda q: 1.1 * targets.funnel(q), 0.2, start, 3)
+    print(
+        f'{name} {dtype.__name__}: acceptance {acceptance:.3f}, failed {failures:.4f}, p {p_value(draws):.3g}, '
+        f'control {p_value(cooled):.3g}'
+    )
+    assert acceptance > 0.5
+    assert p_value(draws) > 1e-2
+    assert p_value(cooled) < 1e-6
+
+
+def test_dropping_the_copies_is_biased_and_keeping_them_is_not():
+    """A 1-D target with E[q^2] known by quadrature: the paper's accept rule misses it while accepting most proposals."""
+    log_prob = lambda q: -tf.reduce_sum(0.5 * tf.square(q) + 0.25 * tf.square(tf.square(q)), axis=-1)
+    grid = np.linspace(-6, 6, 4001)
+    density = np.exp(-0.5 * grid**2 - 0.25 * grid**4)
+    density /= density.sum()
+    second_moment = np.sum(density * grid**2)
+    start = np.random.default_rng(0).choice(grid, p=density, size=(NUM_CHAINS, 1))
+    metric = rm.FisherMetric(lambda q: (1.0 + 3.0 * tf.square(q))[..., None])
+
+    def z_score(coupling):
+        draws, acceptance, _ = run(explicit(coupling, 6, metric), log_prob, 0.3, start, 10)
+        return (np.mean(draws**2) - second_moment) / scipy.stats.sem(draws**2, axis=None), acceptance
+
+    biased, biased_acceptance = z_score(rm.TaoBinding(2.0))
+    exact, _ = z_score(rm.TaoBinding(2.0, slack=0.3))
+    default, _ = z_score(rm.MetricCoupling())
+    print(
+        f'dropped copies: {biased:.1f} standard errors at acceptance {biased_acceptance:.2f}; kept: {exact:.1f}, {default:.1f}'
+    )
+    assert biased_acceptance > 0.8
+    assert abs(biased) > 8.0
+    assert abs(exact) < 3.5
+    assert abs(default) < 3.5
+
+
+@pytest.mark.parametrize('dtype', [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ('make_kernel', 'least_acceptance'),
+    [
+        (explicit(rm.MetricCoupling(), 25, rm.SoftAbsMetric()), 0.8),
+        (implicit(rm.GeneralizedLeapfrog(), 25, rm.SoftAbsMetric()), 0.9),
+        (implicit(rm.ImplicitMidpoint(), 25, rm.SoftAbsMetric()), 0.9),
+    ],
+    ids=['explicit', 'generalized-leapfrog', 'implicit-midpoint'],
+)
+def test_acceptance_on_the_paper_s_funnel(make_kernel, least_acceptance, dtype):
+    start = targets.funnel_draws(1000, 11, dtype=dtype)
+    _, acceptance, failures = run(make_kernel, targets.funnel, 0.14, start, 1)
+    print(f'acceptance {acceptance:.3f}, failed {failures:.4f}')
+    assert acceptance > least_acceptance
+    assert failures < 0.01
