@@ -1,6 +1,7 @@
 """Riemannian manifold Hamiltonian Monte Carlo for TensorFlow Probability."""
 
 from tfp_rmhmc._version import __version__
+from tfp_rmhmc.diagnostic import default_trace_fn, initial_velocity_getter_fn, proposed_velocity_getter_fn
 from tfp_rmhmc.integrator import (
     GeneralizedLeapfrog,
     ImplicitMidpoint,
@@ -50,4 +51,7 @@ __all__ = [
     'UncalibratedExplicitRiemannianHMC',
     'UncalibratedImplicitRiemannianHMC',
     '__version__',
+    'default_trace_fn',
+    'initial_velocity_getter_fn',
+    'proposed_velocity_getter_fn',
 ]

@@ -37,6 +37,7 @@ class Proposal(NamedTuple):
       initial_momentum, final_momentum: `p` at the two ends.
       initial_velocity, final_velocity: `G^-1 p` at the two ends.
       log_acceptance_correction: log density ratio of everything but the target: momentum and auxiliary variables.
+      energy: H at the start.
       status: a `Status`, int32.
       iterations: solver iterations, summed over the trajectory, int32.
       residual: the largest relative residual that a solve was left with.
@@ -51,6 +52,7 @@ class Proposal(NamedTuple):
     initial_velocity: tf.Tensor
     final_velocity: tf.Tensor
     log_acceptance_correction: tf.Tensor
+    energy: tf.Tensor
     status: tf.Tensor
     iterations: tf.Tensor
     residual: tf.Tensor
@@ -151,6 +153,7 @@ def finish(
         initial_velocity=initial_velocity,
         final_velocity=tf.where(move, end.velocity(final_momentum), initial_velocity),
         log_acceptance_correction=tf.where(can_move, -energy_change, minus_infinity),
+        energy=start.energy(initial_momentum),
         status=status,
         iterations=iterations,
         residual=residual,

@@ -114,25 +114,36 @@ class _Coupling(Dynamics):
 class MetricCoupling(_Coupling):
     """Turns the difference of the copies by a fixed angle, in the metric at their mean: exact, no fixed point.
 
-    The target is extended by the differences `a = q - q~` and `b = p - p~`, given the mean position m:
+    The target is extended by the differences `a = q - q~` and `b = p - p~`, given the mean (m, P):
 
-        a | m ~ N(0, slack^2 G(m)^-1),     b | m ~ N(0, slack^2 G(m)),
+        a | m, P ~ N(c_a, slack^2 G(m)^-1),     b | m, P ~ N(c_b, slack^2 G(m)),
 
     whose normalisers cancel, so the marginal of the mean is the target itself. Each transition draws them afresh. The
     coupling is
 
         a_new = cos(angle) a + sin(angle) G(m)^-1 b,     b_new = -sin(angle) G(m) a + cos(angle) b;
 
-    the mean does not move, so G(m) is a constant of it, and the map has determinant 1 and preserves
-    `a' G a + b' G^-1 b`. Every piece of a step preserves volume and the whole is reversed by flipping the momenta
-    (p_m and b), so the Metropolis step is exact for every step size, angle and slack.
+    the mean does not move, so G(m) is a constant of it, and the map has determinant 1. Every piece of a step preserves
+    volume and the whole is reversed by flipping the momenta (P and b), so the Metropolis step is exact for every step size,
+    angle, slack, and centre (c_a, c_b) that is a function of the mean, even and odd in P.
 
-    Second order in the step size. Cost of a step: three force evaluations and one factorisation.
+    The centre is the difference that the splitting itself makes. From one step to the next the differences go
+    `d -> R (d + g) - g` with R the coupling and `g = h^2/4 (d2q/dt2, -d2p/dt2)`, whose fixed point `-g` does not depend on
+    the angle. A slack around zero pays for it at both ends of every trajectory; around `-g` it does not.
+
+    Second order in the step size. Cost of a step: three force evaluations and one factorisation; of a trajectory: seven
+    evaluations more, six of them for the centres.
+
+    The defaults are from `benchmarks/coupling.py`, over seven cases from 2 to 100 dimensions: with angle 1.3 and slack 0.3
+    each has at least 0.94 of the acceptance of its own best pair. The optimum is flat: 1.2 to 1.5 and 0.2 to 0.5. Angles
+    near pi or 0 accept nothing. Centring raised the acceptance on the 11-D funnel at step size 0.14 from 0.83 to 0.85, in
+    51 dimensions from 0.82 to 0.94, on a logistic regression in 25 from 0.81 to 0.96 and on a Gaussian in 100 from 0.55 to
+    0.95.
 
     Args:
       angle: in radians, not a multiple of pi. The copies drift apart when it is small and resonate near pi.
       slack: positive, the standard deviation of the differences in units of the metric. A large one perturbs the
-        trajectory; a small one leaves no room for the difference that the splitting makes, of order `step_size^2`.
+        trajectory; a small one leaves no room for what the centre does not anticipate.
     """
 
     def __init__(self, angle: Any = 1.3, slack: Any = 0.3):

@@ -51,11 +51,11 @@ def solve_fixed_point(
 ) -> FixedPoint:
     """Solves `x = fn(x)` by Anderson acceleration over two columns.
 
-    With `f_k = fn(x_k) - x_k`, the next iterate is `fn(x_k) - sum_j gamma_j (fn(x_k-j+1) - fn(x_k-j))`, where gamma minimises
-    `|f_k - sum_j gamma_j (f_k-j+1 - f_k-j)|` (Walker and Ni 2011). The 2 x 2 normal equations are solved in closed form, for
-    each chain by itself: a linear solver would raise for the whole batch on a singular one. A chain that has converged, or
-    has left the finite numbers, is frozen, so its result does not depend on its neighbours; the loop ends when all are
-    frozen. Nothing here is to be differentiated.
+    With `f_k = fn(x_k) - x_k`, the next iterate is `fn(x_k) - sum_j gamma_j (fn(x_k-j+1) - fn(x_k-j))`, where gamma
+    minimises `|f_k - sum_j gamma_j (f_k-j+1 - f_k-j)|` (Walker and Ni 2011). The 2 x 2 normal equations are solved in
+    closed form, for each chain by itself: a linear solver would raise for the whole batch on a singular one. A chain that
+    has converged, or has left the finite numbers, is frozen, so its result does not depend on its neighbours; the loop
+    ends when all are frozen. Nothing here is to be differentiated.
 
     Args:
       fn: the map, from `[batch..., n]` to the same shape, beside the `Weigh` by which its residuals are measured.

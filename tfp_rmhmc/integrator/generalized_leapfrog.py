@@ -12,19 +12,22 @@ __all__ = ['GeneralizedLeapfrog']
 
 
 class GeneralizedLeapfrog(ImplicitDynamics):
-    """One step of size h from (q, p) to (q', p'):
+    """Two implicit equations a step, one in the momentum and one in the position.
+
+    One step of size h from (q, p) to (q', p'):
 
         P  = p + h/2 force(q, P)                                 implicit in P
         q' = q + h/2 [velocity(q, P) + velocity(q', P)]          implicit in q'
         p' = P + h/2 force(q', P)
 
-    Second order, symmetric, symplectic (Leimkuhler and Reich 2004; Girolami and Calderhead 2011, eq. 16 to 18). The metric
-    is factored once for the first equation; the second needs velocities and so no third derivatives; the metric at q' serves
-    the third and the next step's first. Cost of a step: one force evaluation, a reverse pass for each iteration of the first
-    equation, and a factorisation for each iteration of the second. With a constant metric it is the ordinary leapfrog.
+    Second order, symmetric, symplectic (Leimkuhler and Reich 2004; Girolami and Calderhead 2011, eq. 16 to 18). The
+    metric is factored once for the first equation; the second needs velocities and so no third derivatives; the metric at
+    q' serves the third and the next step's first. Cost of a step: one force evaluation, a reverse pass for each iteration
+    of the first equation, and a factorisation for each iteration of the second. With a constant metric it is the ordinary
+    leapfrog.
 
     Arguments are those of `ImplicitDynamics`.
-    """  # noqa: D400
+    """
 
     def integrate(
         self,
@@ -51,7 +54,7 @@ class GeneralizedLeapfrog(ImplicitDynamics):
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, Ledger]:
             """The end of substep i - 1 and substep i up to its new position: both have the metric at q."""
             local = hamiltonian.at(q)
-            ledger = ledger.count(1)
+            ledger = ledger.evaluated(1)
             half = 0.5 * step_size * tf.gather(coefficients, i % per_step)
             force = local.force(p)
             p_full = p + 0.5 * step_size * closing_length(i) * force
@@ -79,4 +82,4 @@ class GeneralizedLeapfrog(ImplicitDynamics):
         _, position, momentum, _, ledger = tf.while_loop(lambda i, *_: i < num_substeps, body, first)
         end = hamiltonian.at(position)
         momentum += 0.5 * step_size * closing_length(num_substeps) * end.force(momentum)
-        return end, position, momentum, ledger.count(1)
+        return end, position, momentum, ledger.evaluated(1)

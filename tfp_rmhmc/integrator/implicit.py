@@ -38,7 +38,7 @@ class Ledger(NamedTuple):
             self.metric_evaluations + evaluations_per_iteration * solution.iterations,
         )
 
-    def count(self, evaluations: int) -> Ledger:
+    def evaluated(self, evaluations: int) -> Ledger:
         """The ledger after metric evaluations outside a solve."""
         return self._replace(metric_evaluations=self.metric_evaluations + evaluations * tf.cast(self.is_ok, tf.int32))
 

@@ -12,7 +12,9 @@ __all__ = ['ImplicitMidpoint']
 
 
 class ImplicitMidpoint(ImplicitDynamics):
-    """One step of size h from z = (q, p) to z', through the midpoint Z = (z + z') / 2:
+    """One implicit equation a step, in position and momentum together.
+
+    One step of size h from z = (q, p) to z', through the midpoint Z = (z + z') / 2:
 
         Z = z + h/2 (velocity, force)(Z)                 implicit in Z
         z' = 2 Z - z
@@ -21,7 +23,7 @@ class ImplicitMidpoint(ImplicitDynamics):
     previous step. Cost of a step: a force evaluation for each iteration.
 
     Arguments are those of `ImplicitDynamics`.
-    """  # noqa: D400
+    """
 
     def integrate(
         self,
@@ -68,4 +70,4 @@ class ImplicitMidpoint(ImplicitDynamics):
         first = (tf.constant(0), both(position, momentum), first_slope, ledger)
         _, z, _, ledger = tf.while_loop(lambda i, *_: i < num_substeps, body, first)
         position, momentum = tf.split(z, 2, axis=-1)
-        return hamiltonian.at(position), position, momentum, ledger.count(1)
+        return hamiltonian.at(position), position, momentum, ledger.evaluated(1)

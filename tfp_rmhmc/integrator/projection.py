@@ -15,10 +15,10 @@ __all__ = ['SymmetricProjection']
 class SymmetricProjection(ImplicitDynamics):
     """One step: part the copies by d, take `A(h/2) B(h) A(h/2)`, and part them by d again so that they meet.
 
-    That is, with the gap `gap(d)` after the shears, solve `gap(d) + d = 0`. Second order, symmetric, symplectic in the original
-    phase space (Jayawardana and Ohsawa 2023, "Semiexplicit symplectic integrators for non-separable Hamiltonian systems").
-    The gap is `d + O(h^2)`, so the iteration `d <- (d - gap(d)) / 2` contracts like h^2; the first guess is the previous
-    step's d. Cost of a step: three force evaluations for each iteration.
+    That is, with the gap `gap(d)` after the shears, solve `gap(d) + d = 0`. Second order, symmetric, symplectic in the
+    original phase space (Jayawardana and Ohsawa 2023, "Semiexplicit symplectic integrators for non-separable Hamiltonian
+    systems"). The gap is `d + O(h^2)`, so the iteration `d <- (d - gap(d)) / 2` contracts like h^2; the first guess is the
+    previous step's d. Cost of a step: three force evaluations for each iteration, and three for the step itself.
 
     Arguments are those of `ImplicitDynamics`.
     """
@@ -64,7 +64,7 @@ class SymmetricProjection(ImplicitDynamics):
             solution = solve_fixed_point(gap_map, gap, ledger.is_ok, *solver_arguments)
             ledger = ledger.record(solution, evaluations_per_iteration=3)
             state, _ = shear(solution.value)
-            ledger = ledger.count(3)
+            ledger = ledger.evaluated(3)
             moves = ledger.is_ok[..., tf.newaxis]
             return (
                 i + 1,
@@ -76,4 +76,4 @@ class SymmetricProjection(ImplicitDynamics):
 
         first = (tf.constant(0), position, momentum, tf.zeros_like(both(position, momentum)), ledger)
         _, position, momentum, _, ledger = tf.while_loop(lambda i, *_: i < num_substeps, body, first)
-        return hamiltonian.at(position), position, momentum, ledger.count(1)
+        return hamiltonian.at(position), position, momentum, ledger.evaluated(1)

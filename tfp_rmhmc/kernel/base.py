@@ -110,6 +110,7 @@ class UncalibratedKernel(tfp.mcmc.TransitionKernel):
                 seed=tf.zeros([2], tf.int32),  # room for one_step's seed
                 initial_velocity=zeros,
                 final_velocity=zeros,
+                energy=-log_prob,
                 status=none + int(Status.OK),
                 has_divergence=tf.zeros_like(log_prob, dtype=tf.bool),
                 solver_iterations=none,
@@ -175,6 +176,7 @@ class UncalibratedKernel(tfp.mcmc.TransitionKernel):
             seed=seed,
             initial_velocity=layout.unflatten(proposal.initial_velocity),
             final_velocity=layout.unflatten(proposal.final_velocity),
+            energy=proposal.energy,
             status=proposal.status,
             has_divergence=has_divergence,
             solver_iterations=proposal.iterations,

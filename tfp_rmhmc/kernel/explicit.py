@@ -58,8 +58,8 @@ class ExplicitRiemannianHMC(CalibratedKernel):
         draws = tfp.mcmc.sample_chain(1000, current_state, kernel=kernel, trace_fn=None, seed=(1, 2))
 
     Args:
-      target_log_prob_fn: takes the state parts and returns the log density, `[batch...]`. Chains must be independent of each
-        other. It is differentiated three times with most metrics (mind that TensorFlow's third derivative of `x**2` at
+      target_log_prob_fn: takes the state parts and returns the log density, `[batch...]`. Chains must be independent of
+        each other. It is differentiated three times with most metrics (mind that TensorFlow's third derivative of `x**2` at
         `x = 0` is NaN; `tf.square(x)` is sound).
       step_size: scalar, or a tensor that broadcasts with the state, or a list with one per state part. With a metric that
         follows the curvature, steps are in units of local standard deviations: 0.1 to 0.3 is usual.

@@ -26,6 +26,7 @@ class UncalibratedRiemannianHMCResults(NamedTuple):
       seed: of the transition.
       initial_velocity: `G^-1 p` at the start, which `GradientBasedTrajectoryLengthAdaptation` needs.
       final_velocity: likewise at the end.
+      energy: H at the trajectory's start: minus the log density of state and momentum.
       status: a `tfp_rmhmc.Status`, int32.
       has_divergence: whether the trajectory diverged or left the finite numbers; solver failures are not divergences.
       solver_iterations: of the whole trajectory, int32; 0 for an explicit one.
@@ -43,6 +44,7 @@ class UncalibratedRiemannianHMCResults(NamedTuple):
     seed: Any
     initial_velocity: Any
     final_velocity: Any
+    energy: Any
     status: Any
     has_divergence: Any
     solver_iterations: Any
