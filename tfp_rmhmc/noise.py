@@ -34,4 +34,13 @@ def standard_normal_like(x: tf.Tensor, seed: Any) -> tf.Tensor:
     uniform = (tf.cast(bits, x.dtype) + 0.5) * tf.constant(unit, x.dtype)  # in (0, 1], dense near 0
     draw = tf.sqrt(-2.0 * tf.math.log(uniform[0])) * tf.cos(2.0 * math.pi * uniform[1])
     draw.set_shape(x.shape)
-    return draw
+    return _not_constant(draw)
+
+
+def _not_constant(x: tf.Tensor) -> tf.Tensor:
+    """`x` itself, by a loop of one round.
+
+    XLA compiles anew for each value of an input that it thinks it needs at compile time, and it thinks so of the seed when
+    third derivatives are taken at a position that depends on it. It does not look through variables of a loop.
+    """
+    return tf.while_loop(lambda i, _: i < 1, lambda i, total: (i + 1, total + x), (tf.constant(0), tf.zeros_like(x)))[1]

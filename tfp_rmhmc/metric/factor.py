@@ -82,8 +82,8 @@ class SoftAbsFactor(Factor):
     def __init__(self, matrix: tf.Tensor, alpha: tf.Tensor):
         # eigh raises on non-finite input in graph mode and takes the whole batch with it.
         is_finite = tf.reduce_all(tf.math.is_finite(matrix), axis=[-2, -1], keepdims=True)
-        identity = tf.eye(matrix.shape[-1], dtype=matrix.dtype)
-        eigenvalues, self._eigenvectors = tf.linalg.eigh(tf.where(is_finite, matrix, identity))
+        self._identity = tf.eye(matrix.shape[-1], dtype=matrix.dtype)
+        eigenvalues, self._eigenvectors = tf.linalg.eigh(tf.where(is_finite, matrix, self._identity))
         nan = tf.constant(float('nan'), matrix.dtype)
         lam = tf.where(is_finite[..., 0], eigenvalues, nan)
         alpha = tf.convert_to_tensor(alpha, matrix.dtype)
@@ -107,7 +107,9 @@ class SoftAbsFactor(Factor):
     def energy_cotangent(self, covector: tf.Tensor) -> tf.Tensor:
         """`M = Q [diag(f' / 2f) - 1/2 (u u') o J] Q'` with `u = Q'p / f` and J the divided differences of f."""
         u = self._to_eigenbasis(covector) / self._f
-        inner = tf.linalg.diag(self._derivative / (2.0 * self._f)) - 0.5 * _outer(u, u) * self._differences
+        # Not tf.linalg.diag: XLA wants some of its inputs at compile time, and would compile anew for every position.
+        diagonal = self._identity * (self._derivative / (2.0 * self._f))[..., tf.newaxis]
+        inner = diagonal - 0.5 * _outer(u, u) * self._differences
         return tf.matmul(tf.matmul(self._eigenvectors, inner), self._eigenvectors, transpose_b=True)
 
     def _to_eigenbasis(self, x: tf.Tensor) -> tf.Tensor:
