@@ -10,7 +10,7 @@ import tensorflow_probability as tfp
 import tfp_rmhmc as rm
 from tests import targets
 from tests.integrator.dynamics import EXACT, TIGHT, CountingMetric, flip, flow, hamiltonian_of, num_blocks
-from tfp_rmhmc.integrator.extended import A, Extended, slope_at
+from tfp_rmhmc.integrator.extended import Extended
 from tfp_rmhmc.integrator.implicit import Ledger
 
 CASES = {
@@ -143,11 +143,17 @@ def test_three_force_evaluations_and_one_factorisation_a_step(name):
     metric = CountingMetric()
     q = tf.constant(targets.funnel_draws(2, 4))
     hamiltonian = hamiltonian_of(targets.funnel, metric, q)
-    state = Extended(q, q, 0.1 * q, 0.1 * q)
-    slope = slope_at(hamiltonian, state, A)
-    metric.forces.clear()
-    EXACT[name].step(hamiltonian, state, slope, tf.constant(0.1, tf.float64))
-    assert sorted(metric.forces) == ([0, 1, 1, 1] if name == 'metric-coupling' else [1, 1, 1])
+    counts = []
+    for num_steps in (2, 5):
+        metric.forces.clear()
+        EXACT[name].integrate(
+            hamiltonian, Extended(q, q, 0.1 * q, 0.1 * q), tf.constant(0.1, tf.float64), tf.constant(num_steps)
+        )
+        counts.append((sum(metric.forces), len(metric.forces)))
+    (forces_2, evaluations_2), (forces_5, evaluations_5) = counts
+    assert forces_5 - forces_2 == 3 * 3
+    assert forces_2 == 3 * 2 + 1
+    assert evaluations_5 - evaluations_2 == (4 if name == 'metric-coupling' else 3) * 3
 
 
 def test_the_position_loop_takes_no_third_derivatives():

@@ -17,7 +17,7 @@ from tfp_rmhmc.integrator.base import (
     finish,
     substep_coefficients,
 )
-from tfp_rmhmc.integrator.extended import A, B, Extended, Slope, kick, slope_at
+from tfp_rmhmc.integrator.extended import A, B, Extended, Slope, kick
 from tfp_rmhmc.metric.base import check_positive
 from tfp_rmhmc.noise import split_seed, standard_normal_like
 
@@ -27,7 +27,7 @@ __all__ = ['MetricCoupling', 'TaoBinding']
 class _Coupling(Dynamics):
     """Steps `A(h/2) B(h/2) C(h) B(h/2) A(h/2)` in the doubled phase space, with C of the subclass.
 
-    The A's of consecutive steps are at the same point and share one force evaluation: three of these and one C a step.
+    The A's of consecutive steps are at the same point and become one: three force evaluations and one C a step.
     """
 
     _order: int
@@ -48,34 +48,56 @@ class _Coupling(Dynamics):
         return tf.zeros_like(position), tf.zeros_like(position)
 
     @abc.abstractmethod
-    def couple(self, hamiltonian: Hamiltonian, state: Extended, step: tf.Tensor) -> Extended:
-        """C(step). C(-step) is its inverse."""
+    def couple(self, mean: LocalHamiltonian | None, state: Extended, step: tf.Tensor) -> Extended:
+        """C(step), whose inverse is C(-step). `mean` is the Hamiltonian at the mean position, if the coupling needs it."""
 
-    # Metric evaluations beside the slopes: of each C, and at the two ends.
-    _evaluations_per_coupling = 0
+    # Whether C needs the metric at the mean position, and metric evaluations at the two ends of a trajectory.
+    _needs_mean = False
     _evaluations_at_ends = 2
 
-    def step(self, hamiltonian: Hamiltonian, state: Extended, slope: Slope, step: tf.Tensor) -> tuple[Extended, Slope]:
-        """One step from `state`, whose slope on side A is known; returns the slope on side A at the new state too."""
-        half = 0.5 * step
-        state = kick(state, slope, half, A)
-        state = kick(state, slope_at(hamiltonian, state, B), half, B)
-        state = self.couple(hamiltonian, state, step)
-        state = kick(state, slope_at(hamiltonian, state, B), half, B)
-        slope = slope_at(hamiltonian, state, A)  # this kick moves nothing that the slope depends on
-        return kick(state, slope, half, A), slope
-
     def integrate(self, hamiltonian: Hamiltonian, state: Extended, step_size: tf.Tensor, num_steps: tf.Tensor) -> Extended:
-        """`num_steps` steps. Cost: three force evaluations and one C a step (nine and three at order 4), and one more."""
-        coefficients = tf.constant(substep_coefficients(self._order), state.position.dtype)
-        num_substeps = num_steps * len(substep_coefficients(self._order))
+        """`num_steps` steps. Cost: three force evaluations and one C a step (nine and three at order 4), and one more.
 
-        def body(i: tf.Tensor, state: Extended, slope: Slope) -> tuple[tf.Tensor, Extended, Slope]:
-            step = step_size * tf.gather(coefficients, i % coefficients.shape[0])
-            return (i + 1, *self.step(hamiltonian, state, slope, step))
+        A trajectory is one loop over shears: `A(1/2)`, and then for each step `B(1/2) C B(1/2) A(1)`, where the A's at the
+        seams of two steps have become one, and the last is `A(1/2)`. So the target is traced and compiled once, not once
+        for each shear of a step.
+        """
+        lengths = substep_coefficients(self._order)
+        # Half of each A's neighbours: [i] closes substep i and opens the next one of the same or the following step.
+        seams = [0.5 * (length + following) for length, following in zip(lengths, lengths[1:] + lengths[:1], strict=True)]
+        dtype = state.position.dtype
+        lengths_of, seams_of = tf.constant(lengths, dtype), tf.constant(seams, dtype)
+        num_substeps = num_steps * len(lengths)
+        per_substep = 4 if self._needs_mean else 3
+        last = num_substeps * per_substep
 
-        start = (tf.constant(0), state, slope_at(hamiltonian, state, A))
-        return tf.while_loop(lambda i, *_: i < num_substeps, body, start)[1]
+        def body(i: tf.Tensor, state: Extended) -> tuple[tf.Tensor, Extended]:
+            substep = ((i - 1) // per_substep) % len(lengths)
+            phase = (i - 1) % per_substep  # -1 % n is n - 1: the opening shear is an A
+            is_a, is_c = tf.equal(phase, per_substep - 1), tf.equal(phase, 1) & self._needs_mean
+            length = tf.gather(lengths_of, substep)
+            at_end = tf.equal(i, 0) | tf.equal(i, last)
+            a_length = tf.where(at_end, 0.5 * lengths_of[0], tf.gather(seams_of, substep))  # palindromic: both ends alike
+            side = tf.cast(tf.where(is_c, 0.0, tf.where(is_a, A, B)), dtype)
+            local = hamiltonian.at(state.position + 0.5 * side * state.position_gap)
+
+            def shear() -> Extended:
+                momentum = state.momentum - 0.5 * side * state.momentum_gap
+                slope = Slope(local.velocity(momentum), local.force(momentum))
+                step = step_size * tf.where(is_a, a_length, 0.5 * length)
+                kicked = kick(state, slope, step, side)
+                if self._needs_mean:
+                    return kicked
+                turned = self.couple(None, kicked, step_size * length)
+                return tf.nest.map_structure(lambda x, y: tf.where(tf.equal(phase, 0), x, y), turned, kicked)
+
+            if self._needs_mean:
+                state = tf.cond(is_c, lambda: self.couple(local, state, step_size * length), shear)
+            else:
+                state = shear()
+            return i + 1, state
+
+        return tf.while_loop(lambda i, _: i <= last, body, (tf.constant(0), state))[1]
 
     def propose(
         self, hamiltonian: Hamiltonian, position: tf.Tensor, step_size: tf.Tensor, num_steps: tf.Tensor, seed: tf.Tensor
@@ -92,7 +114,7 @@ class _Coupling(Dynamics):
         center = self.center(hamiltonian, end, proposed_position, proposed_momentum, step_size)
         final_gap = final.position_gap - center[0], final.momentum_gap - center[1]
         none = tf.zeros_like(start.log_prob, dtype=tf.int32)
-        per_step = len(substep_coefficients(self._order)) * (3 + self._evaluations_per_coupling)
+        per_step = len(substep_coefficients(self._order)) * (4 if self._needs_mean else 3)
         return finish(
             start,
             end,
@@ -156,7 +178,7 @@ class MetricCoupling(_Coupling):
 
     _order = 2
 
-    _evaluations_per_coupling = 1
+    _needs_mean = True
     _evaluations_at_ends = 6
 
     def draw_gap(self, local: LocalHamiltonian, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -187,9 +209,10 @@ class MetricCoupling(_Coupling):
         _, d_velocity, d_force = tf.while_loop(lambda sign, *_: sign > -2.0, body, (one, zero, zero))
         return -0.5 * half * d_velocity, 0.5 * half * d_force
 
-    def couple(self, hamiltonian: Hamiltonian, state: Extended, step: tf.Tensor) -> Extended:
+    def couple(self, mean: LocalHamiltonian | None, state: Extended, step: tf.Tensor) -> Extended:
+        assert mean is not None
         del step  # the angle is per step, not per unit of time
-        factor = hamiltonian.at(state.position).factor
+        factor = mean.factor
         angle = tf.cast(self._angle, state.position.dtype)
         cosine, sine = tf.cos(angle), tf.sin(angle)
         a, b = state.position_gap, state.momentum_gap
@@ -242,8 +265,8 @@ class TaoBinding(_Coupling):
         squares = tf.reduce_sum(tf.square(position_gap) + tf.square(momentum_gap), axis=-1)
         return squares / (2.0 * self._slack**2)
 
-    def couple(self, hamiltonian: Hamiltonian, state: Extended, step: tf.Tensor) -> Extended:
-        del hamiltonian
+    def couple(self, mean: LocalHamiltonian | None, state: Extended, step: tf.Tensor) -> Extended:
+        del mean
         angle = 2.0 * self._omega * step
         cosine, sine = tf.cos(angle), tf.sin(angle)
         a, b = state.position_gap, state.momentum_gap

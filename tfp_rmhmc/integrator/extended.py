@@ -53,7 +53,7 @@ def slope_at(hamiltonian: Hamiltonian, state: Extended, side: float) -> Slope:
     return Slope(local.velocity(momentum), local.force(momentum))
 
 
-def kick(state: Extended, slope: Slope, step: tf.Tensor, side: float) -> Extended:
+def kick(state: Extended, slope: Slope, step: tf.Tensor, side: float | tf.Tensor) -> Extended:
     """The shear A(step) or B(step) with a slope from that side: volume-preserving whatever the slope's accuracy."""
     d_position, d_momentum = step * slope.velocity, step * slope.force
     return Extended(

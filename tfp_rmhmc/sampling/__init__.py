@@ -1,0 +1,163 @@
+"""From a model to draws in one call."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_rmhmc.metric import Metric
+from tfp_rmhmc.noise import split_seed
+from tfp_rmhmc.sampling.problem import Problem, problem_of
+from tfp_rmhmc.sampling.result import PosteriorDraws
+from tfp_rmhmc.sampling.runner import Checkpoint, progress_bar, run_chunks
+from tfp_rmhmc.sampling.scheme import KERNELS, adaptive_kernel, trace
+from tfp_rmhmc.sampling.trajectory import RandomTrajectoryLength
+
+__all__ = ['PosteriorDraws', 'RandomTrajectoryLength', 'sample_posterior']
+
+
+def sample_posterior(
+    num_draws: int,
+    model: Any,
+    *,
+    num_chains: int = 4,
+    kernel: str = 'explicit',
+    metric: Metric | None = None,
+    initial_state: Any = None,
+    num_burnin: int = 200,
+    num_adaptation: int = 200,
+    step_size: float | None = None,
+    target_accept_prob: float | None = None,
+    trajectory_length: float | None = None,
+    seed: Any = None,
+    jit_compile: bool = False,
+    chunk_size: int = 50,
+    progress: bool | None = None,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    **pins: Any,
+) -> PosteriorDraws:
+    """Draws from a posterior: warm-up, adaptation, sampling.
+
+    Phases, each chain on its own but for the step size: HMC with an adapted step size, cheap and safe far from the mode
+    (the paper's advice, appendix D); then the chosen kernel while dual averaging finds its step size; then the step size is
+    fixed and draws are kept. Trajectories have random lengths, uniform up to twice `trajectory_length`.
+
+    Args:
+      num_draws: of each chain, positive.
+      model: a `tfd.JointDistribution*`, with observed values as `**pins`, in the manner of
+        `tfp.experimental.mcmc.windowed_adaptive_nuts`; or a function that gives the log density of its state parts, with
+        `initial_state`; or an object with `target_log_prob_fn` and `initial_state(num_chains, seed)`.
+      num_chains: run together, vectorised.
+      kernel: `'explicit'`, `'implicit'`, or TFP's `'hmc'` or `'nuts'` as baselines.
+      metric: of the first two; by default `SoftAbsMetric()`.
+      initial_state: `[num_chains, ...]`, in the model's structure and space; by default uniform on (-2, 2) in the
+        unconstrained space.
+      num_burnin: HMC transitions in the beginning; may be 0.
+      num_adaptation: transitions in which the step size is adapted; may be 0.
+      step_size: the first, or with `num_adaptation=0` the only one.
+      target_accept_prob: that adaptation aims at; by default 0.8, and 0.9 for the implicit kernel.
+      trajectory_length: mean integration time; by default pi.
+      seed: an int or int32[2]; None for another one each time.
+      jit_compile: whether XLA compiles the run: faster for few chains, slower for many on a CPU, and longer to compile.
+      chunk_size: draws between updates of the progress bar and between checkpoints.
+      progress: whether to show a bar; by default in terminals and notebooks, if tqdm is installed.
+      checkpoint_dir: if given, the run is saved there after each chunk, and a run that was killed goes on from there to the
+        same draws.
+      **pins: observed values of the model's variables.
+
+    Returns:
+      `PosteriorDraws`. A warning says what looks wrong, if anything does.
+    """
+    for name, value, least in [
+        ('num_draws', num_draws, 1),
+        ('num_chains', num_chains, 1),
+        ('num_burnin', num_burnin, 0),
+        ('num_adaptation', num_adaptation, 0),
+        ('chunk_size', chunk_size, 1),
+    ]:
+        if int(value) != value or value < least:
+            raise ValueError(f'`{name}` must be an integer of at least {least}, got {value!r}.')
+    if kernel not in KERNELS:
+        raise ValueError(f'`kernel` must be one of {sorted(KERNELS)}, got {kernel!r}.')
+    if metric is not None and kernel in ('hmc', 'nuts'):
+        raise ValueError(f'`metric` is for the explicit and implicit kernels; kernel {kernel!r} takes none.')
+    seed = tfp.random.sanitize_seed(seed)
+    start_seed, run_seed = split_seed(seed)
+    problem = problem_of(model, num_chains, initial_state, start_seed, pins)
+    dtype = problem.start[0].dtype
+    main = adaptive_kernel(
+        kernel,
+        problem.target_log_prob_fn,
+        dtype,
+        num_adaptation,
+        metric,
+        step_size,
+        target_accept_prob,
+        trajectory_length,
+    )
+    settings = (num_chains, kernel, metric, num_burnin, num_adaptation, step_size, target_accept_prob, trajectory_length)
+    checkpoint = Checkpoint(checkpoint_dir, _fingerprint(problem, settings, num_draws, chunk_size, seed))
+    saved = checkpoint.load()
+    bar = progress_bar(num_burnin + num_adaptation + num_draws, progress)
+    common: dict[str, Any] = {
+        'chunk_size': chunk_size,
+        'jit_compile': jit_compile,
+        'saved': saved,
+        'checkpoint': checkpoint,
+    }
+
+    def run(kernel: Any, start: list[tf.Tensor], num: int, prefix: str, index: int) -> tuple[list[np.ndarray], dict]:
+        """All states and traces of a phase."""
+        phase_seed = tf.constant([index, 0]) + run_seed
+        parts, traces = [], []
+        for states, chunk_trace in run_chunks(kernel, trace, start, num, seed=phase_seed, prefix=prefix, **common):
+            parts.append(states)
+            traces.append(chunk_trace)
+            bar.update(len(states[0]))
+            bar.set_description(prefix)
+            bar.set_postfix(
+                step=f'{chunk_trace["step_size"][-1].mean():.3g}',
+                accept=f'{chunk_trace["acceptance_rate"].mean():.2f}',
+                diverged=int(sum(t['diverging'].sum() for t in traces)),
+            )
+        joined = {key: np.concatenate([t[key] for t in traces]) for key in traces[0]}
+        return [np.concatenate([p[i] for p in parts]) for i in range(len(start))], joined
+
+    begin = time.perf_counter()
+    start = problem.start
+    if num_burnin:
+        burnin = adaptive_kernel('hmc', problem.target_log_prob_fn, dtype, num_burnin, mean_length=1.0)
+        states, _ = run(burnin, start, num_burnin, 'burn-in', 0)
+        start = [tf.constant(part[-1]) for part in states]
+    states, traced = run(main, start, num_adaptation + num_draws, 'sampling', 1)
+    bar.close()
+    seconds = time.perf_counter() - begin
+    result = PosteriorDraws(
+        draws=problem.constrain([tf.constant(part[num_adaptation:]) for part in states]),
+        trace={key: value[num_adaptation:] for key, value in traced.items()},
+        warmup={key: value[:num_adaptation] for key, value in traced.items()},
+        names=problem.names,
+        seconds={'total': seconds},
+    )
+    for sentence in result.problems():
+        warnings.warn(sentence, stacklevel=2)
+    return result
+
+
+def _fingerprint(problem: Problem, settings: tuple, num_draws: int, chunk_size: int, seed: tf.Tensor) -> str:
+    """What the draws depend on, a line each: a change in any makes a checkpoint useless.
+
+    A model is known by its log density at the start, to the last digit.
+    """
+    log_prob = np.asarray(problem.target_log_prob_fn(*problem.start))
+    names = ('chains', 'kernel', 'metric', 'burn-in', 'adaptation', 'step size', 'target acceptance', 'trajectory length')
+    lines = [f'{name}: {value!r}' for name, value in zip(names, settings, strict=True)]
+    lines += [f'draws: {num_draws}', f'chunk size: {chunk_size}', f'seed: {np.asarray(seed).tolist()}']
+    lines += [f'variables: {problem.names}', f'dtype: {log_prob.dtype}', f'log density at the start: {log_prob.tolist()}']
+    return '\n'.join(line.replace('\n', ' ') for line in lines)

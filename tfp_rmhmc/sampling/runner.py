@@ -1,0 +1,179 @@
+"""Long runs in compiled chunks: progress after each, a checkpoint after each, the same draws however often interrupted."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+__all__ = ['Checkpoint', 'progress_bar', 'run_chunks']
+
+
+class Checkpoint:
+    """The arrays of a run, saved after each chunk to one file that is replaced as a whole.
+
+    Args:
+      directory: where; None saves nothing.
+      fingerprint: what the run depends on, as text. A file with another one is an error, not a start.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str] | None, fingerprint: str):
+        self._path = None if directory is None else pathlib.Path(directory) / 'tfp_rmhmc_checkpoint.npz'
+        self._fingerprint = fingerprint
+
+    def load(self) -> dict[str, np.ndarray]:
+        """What was saved, or nothing."""
+        if self._path is None or not self._path.exists():
+            return {}
+        try:
+            with np.load(self._path, allow_pickle=False) as file:
+                saved = dict(file)
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise ValueError(f'`checkpoint_dir` holds {self._path.name}, which cannot be read: {error}.') from error
+        theirs = str(saved.pop('fingerprint'))
+        if theirs != self._fingerprint:
+            differences = [
+                f'{ours.strip()} (checkpoint: {other.strip()})'
+                for ours, other in zip(self._fingerprint.split('\n'), theirs.split('\n'), strict=False)
+                if ours != other
+            ]
+            raise ValueError(f'`checkpoint_dir` belongs to another model or setting: {"; ".join(differences)}.')
+        return saved
+
+    def save(self, arrays: dict[str, np.ndarray]) -> None:
+        """Writes beside and renames, so that a run killed at any moment leaves a whole file."""
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._path.with_suffix('.partial')
+        with open(temporary, 'wb') as file:
+            np.savez(file, allow_pickle=False, fingerprint=np.array(self._fingerprint), **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self._path)
+
+
+def run_chunks(
+    kernel: tfp.mcmc.TransitionKernel,
+    trace_fn: Callable[[Any, Any], dict[str, tf.Tensor]],
+    start: list[tf.Tensor],
+    num_transitions: int,
+    chunk_size: int,
+    seed: tf.Tensor,
+    jit_compile: bool,
+    prefix: str,
+    saved: dict[str, np.ndarray],
+    checkpoint: Checkpoint,
+) -> Iterator[tuple[list[np.ndarray], dict[str, np.ndarray]]]:
+    """Yields the states `[n, chains, ...]` and traces of each chunk, those of the checkpoint first.
+
+    Args:
+      kernel: of which `num_transitions` transitions are made from `start`.
+      trace_fn: what is kept of each.
+      start: state parts.
+      num_transitions: in all.
+      chunk_size: transitions between two looks at the clock.
+      seed: int32[2]; each chunk's is derived from it and the chunk's number.
+      jit_compile: whether XLA compiles the chunk.
+      prefix: of this run's keys in the checkpoint.
+      saved: the checkpoint's arrays; grows with the run.
+      checkpoint: saved to after each chunk.
+    """
+
+    @tf.function(autograph=False, jit_compile=jit_compile)
+    def first_results(state: list[tf.Tensor]) -> Any:
+        return kernel.bootstrap_results(state)
+
+    def run(num: int) -> Callable[..., Any]:
+        @tf.function(autograph=False, jit_compile=jit_compile)
+        def chunk(state: list[tf.Tensor], results: Any, seed: tf.Tensor) -> Any:
+            return tfp.mcmc.sample_chain(
+                num,
+                state,
+                previous_kernel_results=results,
+                kernel=kernel,
+                trace_fn=trace_fn,
+                return_final_kernel_results=True,
+                seed=seed,
+            )
+
+        return chunk
+
+    results = first_results(start)
+    template = results
+    state = start
+    done = 0
+    compiled: dict[int, Callable[..., Any]] = {}
+    states_key, trace_key, results_key = f'{prefix}.state', f'{prefix}.trace', f'{prefix}.results'
+    if f'{prefix}.done' in saved:
+        done = int(saved[f'{prefix}.done'])
+        states = [saved[f'{states_key}.{i}'] for i in range(len(start))]
+        trace = {
+            key.removeprefix(f'{trace_key}.'): value for key, value in saved.items() if key.startswith(f'{trace_key}.')
+        }
+        state = [tf.constant(part[-1]) for part in states]
+        flat = [tf.constant(saved[f'{results_key}.{i}']) for i in range(len(tf.nest.flatten(template)))]
+        results = tf.nest.pack_sequence_as(template, flat)
+        yield states, trace
+    while done < num_transitions:
+        num = min(chunk_size, num_transitions - done)
+        compiled.setdefault(num, run(num))
+        chunk_seed = tf.constant(np.random.SeedSequence([*_words(seed), done]).generate_state(2).view(np.int32))
+        chunk = compiled[num](state, results, chunk_seed)
+        results = chunk.final_kernel_results
+        state = [part[-1] for part in chunk.all_states]
+        done += num
+        states, trace = (
+            [part.numpy() for part in chunk.all_states],
+            {key: value.numpy() for key, value in chunk.trace.items()},
+        )
+        for i, part in enumerate(states):
+            _append(saved, f'{states_key}.{i}', part)
+        for key, value in trace.items():
+            _append(saved, f'{trace_key}.{key}', value)
+        for i, part in enumerate(tf.nest.flatten(results)):
+            saved[f'{results_key}.{i}'] = np.asarray(part)
+        saved[f'{prefix}.done'] = np.array(done)
+        checkpoint.save(saved)
+        yield states, trace
+
+
+def progress_bar(total: int, wanted: bool | None) -> Any:
+    """A tqdm bar, or something that takes the same calls in silence: without tqdm, in logs, or if not wanted."""
+    if wanted is None:
+        wanted = sys.stderr.isatty() or 'ipykernel' in sys.modules
+    if wanted:
+        try:
+            from tqdm.auto import tqdm
+        except ImportError:
+            wanted = False
+    return tqdm(total=total, unit='draw') if wanted else _Silent()
+
+
+class _Silent:
+    def update(self, n: int) -> None:
+        pass
+
+    def set_description(self, text: str) -> None:
+        pass
+
+    def set_postfix(self, **values: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _append(saved: dict[str, np.ndarray], key: str, values: np.ndarray) -> None:
+    saved[key] = np.concatenate([saved[key], values]) if key in saved else values
+
+
+def _words(seed: tf.Tensor) -> list[int]:
+    return [int(word) for word in np.asarray(seed).view(np.uint32)]
