@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_rmhmc.metric import Metric
+from tfp_rmhmc.metric import Metric, SoftAbsMetric
 from tfp_rmhmc.noise import split_seed
 from tfp_rmhmc.sampling.problem import Problem, problem_of
 from tfp_rmhmc.sampling.result import PosteriorDraws
@@ -20,6 +20,11 @@ from tfp_rmhmc.sampling.scheme import KERNELS, adaptive_kernel, trace
 from tfp_rmhmc.sampling.trajectory import RandomTrajectoryLength
 
 __all__ = ['PosteriorDraws', 'RandomTrajectoryLength', 'sample_posterior']
+
+
+# In coordinates scaled to unit deviation, eigenvalues below 1 are lifted to 1: no step is longer than the posterior is
+# wide, and the metric is smooth where the Hessian changes sign.
+_SCALED_ALPHA = 1.0
 
 
 def sample_posterior(
@@ -55,14 +60,15 @@ def sample_posterior(
         `initial_state`; or an object with `target_log_prob_fn` and `initial_state(num_chains, seed)`.
       num_chains: run together, vectorised.
       kernel: `'explicit'`, `'implicit'`, or TFP's `'hmc'` or `'nuts'` as baselines.
-      metric: of the first two; by default `SoftAbsMetric()`.
+      metric: of the first two, in the unconstrained space. By default `SoftAbsMetric(1.0)` in coordinates that are scaled
+        to unit standard deviation, as seen in the burn-in; HMC and NUTS use the same scaling.
       initial_state: `[num_chains, ...]`, in the model's structure and space; by default uniform on (-2, 2) in the
         unconstrained space.
       num_burnin: HMC transitions in the beginning; may be 0.
       num_adaptation: transitions in which the step size is adapted; may be 0.
       step_size: the first, or with `num_adaptation=0` the only one.
       target_accept_prob: that adaptation aims at; by default 0.8, and 0.9 for the implicit kernel.
-      trajectory_length: mean integration time; by default pi.
+      trajectory_length: mean integration time; by default 2 pi.
       seed: an int or int32[2]; None for another one each time.
       jit_compile: whether XLA compiles the run: faster for few chains, slower for many on a CPU, and longer to compile.
       chunk_size: draws between updates of the progress bar and between checkpoints.
@@ -91,16 +97,6 @@ def sample_posterior(
     start_seed, run_seed = split_seed(seed)
     problem = problem_of(model, num_chains, initial_state, start_seed, pins)
     dtype = problem.start[0].dtype
-    main = adaptive_kernel(
-        kernel,
-        problem.target_log_prob_fn,
-        dtype,
-        num_adaptation,
-        metric,
-        step_size,
-        target_accept_prob,
-        trajectory_length,
-    )
     settings = (num_chains, kernel, metric, num_burnin, num_adaptation, step_size, target_accept_prob, trajectory_length)
     checkpoint = Checkpoint(checkpoint_dir, _fingerprint(problem, settings, num_draws, chunk_size, seed))
     saved = checkpoint.load()
@@ -130,12 +126,23 @@ def sample_posterior(
         return [np.concatenate([p[i] for p in parts]) for i in range(len(start))], joined
 
     begin = time.perf_counter()
-    start = problem.start
     if num_burnin:
         burnin = adaptive_kernel('hmc', problem.target_log_prob_fn, dtype, num_burnin, mean_length=1.0)
-        states, _ = run(burnin, start, num_burnin, 'burn-in', 0)
-        start = [tf.constant(part[-1]) for part in states]
-    states, traced = run(main, start, num_adaptation + num_draws, 'sampling', 1)
+        states, _ = run(burnin, problem.start, num_burnin, 'burn-in', 0)
+        problem = problem.scaled(_scale_of(states, metric), [tf.constant(part[-1]) for part in states])
+    if metric is None and kernel in ('explicit', 'implicit'):
+        metric = SoftAbsMetric(_SCALED_ALPHA)
+    main = adaptive_kernel(
+        kernel,
+        problem.target_log_prob_fn,
+        dtype,
+        num_adaptation,
+        metric,
+        step_size,
+        target_accept_prob,
+        trajectory_length,
+    )
+    states, traced = run(main, problem.start, num_adaptation + num_draws, 'sampling', 1)
     bar.close()
     seconds = time.perf_counter() - begin
     result = PosteriorDraws(
@@ -148,6 +155,14 @@ def sample_posterior(
     for sentence in result.problems():
         warnings.warn(sentence, stacklevel=2)
     return result
+
+
+def _scale_of(states: list[np.ndarray], metric: Metric | None) -> list[np.ndarray]:
+    """Standard deviations of the second half of the burn-in, or ones: a metric of the user's lives in the user's space."""
+    if metric is not None:
+        return [np.ones(part.shape[2:]) for part in states]
+    deviations = [part[len(part) // 2 :].std(axis=(0, 1)) for part in states]
+    return [np.where((d > 0) & np.isfinite(d), d, 1.0) for d in deviations]
 
 
 def _fingerprint(problem: Problem, settings: tuple, num_draws: int, chunk_size: int, seed: tf.Tensor) -> str:

@@ -34,6 +34,20 @@ class Problem:
     constrain: Callable[[list[tf.Tensor]], Any]
     names: list[str]
 
+    def scaled(self, scale: list[np.ndarray], start: list[tf.Tensor]) -> Problem:
+        """The same problem in coordinates `y / scale`, from another start `y`; the log density's constant is left out."""
+        scale = [tf.constant(s, part.dtype) for s, part in zip(scale, start, strict=True)]
+
+        def stretch(parts: Any) -> list[tf.Tensor]:
+            return [s * part for s, part in zip(scale, parts, strict=True)]
+
+        return Problem(
+            lambda *parts: self.target_log_prob_fn(*stretch(parts)),
+            [part / s for s, part in zip(scale, start, strict=True)],
+            lambda parts: self.constrain(stretch(parts)),
+            self.names,
+        )
+
 
 def problem_of(model: Any, num_chains: int, initial_state: Any, seed: tf.Tensor, pins: dict[str, Any]) -> Problem:
     """The problem that `sample_posterior`'s arguments describe; raises one sentence for each way they can be wrong."""
