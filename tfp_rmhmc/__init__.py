@@ -28,6 +28,7 @@ from tfp_rmhmc.metric import (
     PullbackMetric,
     SoftAbsMetric,
 )
+from tfp_rmhmc.sampling import PosteriorDraws, sample_posterior
 
 __all__ = [
     'DenseMetric',
@@ -43,6 +44,7 @@ __all__ = [
     'Metric',
     'MetricCoupling',
     'MongeMetric',
+    'PosteriorDraws',
     'PullbackMetric',
     'SoftAbsMetric',
     'Status',
@@ -54,4 +56,5 @@ __all__ = [
     'default_trace_fn',
     'initial_velocity_getter_fn',
     'proposed_velocity_getter_fn',
+    'sample_posterior',
 ]
