@@ -80,7 +80,11 @@ def test_step_size_adaptation_reaches_its_target(name, adaptation, num_chains, j
     metric = rm.GaussNewtonMetric(lambda w: tf.linalg.matvec(tf.cast(x, w.dtype), w), 'bernoulli')
     num_adaptation = 200 if num_chains > 1 else 1500
     # By default dual averaging aims at the chains' harmonic mean; here at what is measured.
-    extra = {} if adaptation is SIMPLE else {'reduce_fn': tfp.math.reduce_logmeanexp}
+    extra = (
+        {'adaptation_rate': 0.1 / num_adaptation**0.5}
+        if adaptation is SIMPLE
+        else {'reduce_fn': tfp.math.reduce_logmeanexp}
+    )
     kernel = adaptation(
         KERNELS[name](targets.logistic_regression(x, y), np.float64(0.3), 3, metric=metric),
         num_adaptation_steps=num_adaptation,

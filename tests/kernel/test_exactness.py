@@ -35,7 +35,7 @@ KERNELS = {
     'symmetric-projection': (explicit(rm.SymmetricProjection(tolerance=1e-4)), 0.5, 0.855, 4),
     'generalized-leapfrog': (implicit(rm.GeneralizedLeapfrog()), 0.3, 0.92, 3),
     'generalized-leapfrog-4': (implicit(rm.GeneralizedLeapfrog(order=4), num_steps=2), 0.5, None, 3),
-    'implicit-midpoint': (implicit(rm.ImplicitMidpoint(tolerance=1e-4)), 0.42, 1.7, 4),
+    'implicit-midpoint': (implicit(rm.ImplicitMidpoint(tolerance=1e-4)), 0.42, 1.7, 10),
 }
 CASES = [(name, level) for name, entry in KERNELS.items() for level in ('high', 'low') if entry[1 + (level == 'low')]]
 

@@ -93,7 +93,8 @@ def sample_posterior(
         raise ValueError(f'`kernel` must be one of {sorted(KERNELS)}, got {kernel!r}.')
     if metric is not None and kernel in ('hmc', 'nuts'):
         raise ValueError(f'`metric` is for the explicit and implicit kernels; kernel {kernel!r} takes none.')
-    seed = tfp.random.sanitize_seed(seed)
+    # TFP's reading of an int depends on what was drawn before; a run should not.
+    seed = tf.constant([0, seed], tf.int32) if isinstance(seed, int) else tfp.random.sanitize_seed(seed)
     start_seed, run_seed = split_seed(seed)
     problem = problem_of(model, num_chains, initial_state, start_seed, pins)
     dtype = problem.start[0].dtype
