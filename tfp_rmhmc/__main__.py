@@ -46,14 +46,14 @@ def sample(kernel: tfp.mcmc.TransitionKernel, start: np.ndarray, num_draws: int,
 def main() -> None:
     """Runs the samplers on the same funnel and prints a line for each."""
     parser = argparse.ArgumentParser(prog='tfp_rmhmc', description=__doc__.split(':', 1)[1])
-    parser.add_argument('--draws', type=int, default=200, help='draws of each chain')
+    parser.add_argument('--draws', type=int, default=100, help='draws of each chain')
     parser.add_argument('--chains', type=int, default=16)
     parser.add_argument('--seed', type=int, default=1)
     arguments = parser.parse_args()
     step = np.float64
     kernels = {
         'HMC': tfp.mcmc.HamiltonianMonteCarlo(funnel_log_prob, step(0.2), 25),
-        'implicit RMHMC': tfp_rmhmc.ImplicitRiemannianHMC(funnel_log_prob, step(0.2), 36),
+        'implicit RMHMC': tfp_rmhmc.ImplicitRiemannianHMC(funnel_log_prob, step(0.25), 28),
         'explicit RMHMC': tfp_rmhmc.ExplicitRiemannianHMC(funnel_log_prob, step(0.2), 36),
     }
     print(f'10 + 1 dimensional funnel, {arguments.chains} chains of {arguments.draws} draws')

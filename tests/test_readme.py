@@ -1,0 +1,34 @@
+"""The README's code runs, at small sizes, and its commands are the ones that CI and this test know."""
+
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.mark.filterwarnings('ignore::UserWarning', 'ignore::FutureWarning', 'ignore::RuntimeWarning')
+def test_the_python_blocks_run(capsys):
+    blocks = re.findall(r'```python\n(.*?)```', (ROOT / 'README.md').read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    code = '\n'.join(blocks)
+    for full, small in [
+        ('sample_chain(200,', 'sample_chain(4,'),
+        ('num_leapfrog_steps=36', 'num_leapfrog_steps=2'),
+        ('num_burnin_steps=20', 'num_burnin_steps=1'),
+        ('sample_posterior(500, schools,', 'sample_posterior(6, schools, num_burnin=4, num_adaptation=4,'),
+    ]:
+        assert full in code
+        code = code.replace(full, small)
+    exec(compile(code, 'README.md', 'exec'), {'__name__': 'readme'})
+    printed = capsys.readouterr().out
+    assert 'tf.Tensor' in printed
+    assert 'theta[7]' in printed
+
+
+def test_there_are_exactly_two_commands():
+    commands = re.findall(r'```sh\n(.*?)```', (ROOT / 'README.md').read_text(), re.DOTALL)
+    assert len(commands) == 2
+    assert all(command.count('\n') == 1 and command.startswith('python3 -m venv .venv') for command in commands)
+    assert 'pytest' in commands[1]
