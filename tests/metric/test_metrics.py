@@ -149,6 +149,37 @@ CASES = {
         np.array([0.5, -1.0, 0.1]),
     ),
 }
+# Metrics that are defined everywhere, at every kind of place.
+EVERYWHERE = {
+    'softabs': SOFTABS,
+    'euclidean': rm.EuclideanMetric(2.0),
+    'fisher': rm.FisherMetric(wavy_fisher),
+    'gauss-newton': rm.GaussNewtonMetric(tanh_outputs, 'bernoulli', 0.5),
+    'diagonal': rm.DiagonalMetric(0.5),
+    'monge': rm.MongeMetric(0.7),
+    'pullback': rm.PullbackMetric(
+        rm.FisherMetric(wavy_fisher),
+        tfb.Inline(forward_fn=lambda y: y + 0.5 * tf.sin(y), forward_min_event_ndims=0, is_constant_jacobian=False),
+    ),
+}
+PLACES = {
+    'isotropic': (isotropic, np.linspace(-1, 2, 6)),
+    'funnel-axis': (targets.funnel, funnel_point(0.7, on_axis=True)),
+    'funnel--9': (targets.funnel, funnel_point(-9.0)),
+    'funnel-0': (targets.funnel, funnel_point(0.0)),
+    'funnel-9': (targets.funnel, funnel_point(9.0)),
+    'singular': (flat_direction, np.array([0.3, -0.4, 1.0])),
+    'indefinite': (indefinite, np.array([0.1, -0.3, 0.2])),
+    'skewed': (targets.skewed, np.array([0.5, -1.0, 0.1, 0.3])),
+    'one-dimension': (targets.skewed, np.array([0.4])),
+    'fifty-dimensions': (targets.skewed, np.linspace(-0.5, 0.5, 50)),
+}
+CASES |= {
+    f'{metric}-at-{place}': (EVERYWHERE[metric], *PLACES[place])
+    for metric in EVERYWHERE
+    for place in PLACES
+    if f'{metric}-{place}' not in CASES
+}
 KINDS = ['softabs-funnel-0', 'hessian-skewed', 'euclidean-dense', 'fisher-logistic', 'gauss-newton-categorical']
 KINDS += ['diagonal-funnel', 'monge-funnel', 'pullback-fisher']
 
