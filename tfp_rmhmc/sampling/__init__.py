@@ -22,9 +22,10 @@ from tfp_rmhmc.sampling.trajectory import RandomTrajectoryLength
 __all__ = ['PosteriorDraws', 'RandomTrajectoryLength', 'sample_posterior']
 
 
-# In coordinates scaled to unit deviation, eigenvalues below 1 are lifted to 1: no step is longer than the posterior is
-# wide, and the metric is smooth where the Hessian changes sign.
-_SCALED_ALPHA = 1.0
+# In coordinates scaled to unit deviation, eigenvalues below 1/4 are lifted to it: no step is much longer than the posterior
+# is wide, and the metric is smooth where the Hessian changes sign. Measured: on centred eight schools a value of 20 costs a
+# step size 20 times smaller than 1 does, on the funnel 1 explores the mouth three times more slowly than 8 does.
+_SCALED_ALPHA = 4.0
 
 
 def sample_posterior(
@@ -51,7 +52,7 @@ def sample_posterior(
 
     Phases, each chain on its own but for the step size: HMC with an adapted step size, cheap and safe far from the mode
     (the paper's advice, appendix D); then the chosen kernel while dual averaging finds its step size; then the step size is
-    fixed and draws are kept. Trajectories have random lengths, uniform up to twice `trajectory_length`.
+    fixed and draws are kept. Trajectories have random lengths, from half to one and a half times `trajectory_length`.
 
     Args:
       num_draws: of each chain, positive.
@@ -60,7 +61,7 @@ def sample_posterior(
         `initial_state`; or an object with `target_log_prob_fn` and `initial_state(num_chains, seed)`.
       num_chains: run together, vectorised.
       kernel: `'explicit'`, `'implicit'`, or TFP's `'hmc'` or `'nuts'` as baselines.
-      metric: of the first two, in the unconstrained space. By default `SoftAbsMetric(1.0)` in coordinates that are scaled
+      metric: of the first two, in the unconstrained space. By default `SoftAbsMetric(4.0)` in coordinates that are scaled
         to unit standard deviation, as seen in the burn-in; HMC and NUTS use the same scaling.
       initial_state: `[num_chains, ...]`, in the model's structure and space; by default uniform on (-2, 2) in the
         unconstrained space.

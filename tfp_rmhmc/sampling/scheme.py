@@ -17,8 +17,8 @@ from tfp_rmhmc.sampling.trajectory import RandomTrajectoryLength
 
 __all__ = ['KERNELS', 'adaptive_kernel', 'trace']
 
-# On a Gaussian in its own metric a mean length of any multiple of pi / 2 gives uncorrelated draws; the fourth also crosses
-# funnels, where trajectories twice as long as the paper's 3.5 give more than twice the effective draws.
+# Uncorrelated draws on a Gaussian (see `RandomTrajectoryLength`), and enough to cross funnels, where trajectories twice
+# as long as the paper's 3.5 give more than twice the effective draws.
 _MEAN_LENGTH = 2.0 * math.pi
 
 

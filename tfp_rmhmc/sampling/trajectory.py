@@ -14,10 +14,11 @@ __all__ = ['RandomTrajectoryLength']
 
 
 class RandomTrajectoryLength(tfp.mcmc.TransitionKernel):
-    """Draws each transition's number of steps: `ceil(u * 2 * mean_length / step_size)` with u uniform on (0, 1).
+    """Draws each transition's number of steps: `ceil(u * mean_length / step_size)` with u uniform on (1/2, 3/2).
 
     The draw is independent of the state and the same for all chains, so it leaves any target invariant. On a Gaussian in
-    its own metric, with `mean_length` a multiple of pi / 2, consecutive draws are uncorrelated.
+    its own metric a trajectory of length t correlates by cos(t); over this range that averages to zero for a `mean_length`
+    of 2 pi, so consecutive draws are uncorrelated.
 
     Args:
       inner_kernel: with results of `MetropolisHastings`'s shape and `store_parameters_in_results=True`.
@@ -52,7 +53,7 @@ class RandomTrajectoryLength(tfp.mcmc.TransitionKernel):
         step_size = find_result(previous_kernel_results, 'step_size')
         bits = tf.random.stateless_uniform([], length_seed, maxval=2**20, dtype=tf.int32)
         fraction = (tf.cast(bits, step_size.dtype) + 0.5) / 2**20
-        steps = tf.math.ceil(2.0 * self._parameters['mean_length'] * fraction / step_size)
+        steps = tf.math.ceil((0.5 + fraction) * self._parameters['mean_length'] / step_size)
         max_steps = tf.cast(self._parameters['max_steps'], steps.dtype)
         num_steps = tf.cast(tf.clip_by_value(steps, tf.ones_like(steps), max_steps), tf.int32)
         accepted = previous_kernel_results.accepted_results._replace(num_leapfrog_steps=num_steps)
