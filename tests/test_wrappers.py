@@ -103,8 +103,9 @@ def test_step_size_adaptation_reaches_its_target(name, adaptation, num_chains, j
             seed=(1, 2),
         )[1]
 
-    acceptance = np.exp(np.minimum(run(), 0.0)).mean()
-    assert abs(acceptance - 0.75) < 0.05
+    # The simple rule counts how often a transition beats the target: with one chain it finds the median.
+    average = np.median if adaptation is SIMPLE and num_chains == 1 else np.mean
+    assert abs(average(np.exp(np.minimum(run(), 0.0))) - 0.75) < 0.05
 
 
 @pytest.mark.parametrize('name', KERNELS)

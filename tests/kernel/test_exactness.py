@@ -96,8 +96,7 @@ def test_exact_kernels_leave_the_target_invariant(name, level, dtype):
     assert control < 1e-6
 
 
-@pytest.mark.parametrize('dtype', [np.float64, np.float32])
-@pytest.mark.parametrize('name', ['explicit', 'implicit'])
+@pytest.mark.parametrize(('name', 'dtype'), [('explicit', np.float64), ('explicit', np.float32), ('implicit', np.float32)])
 def test_the_funnel_under_softabs(name, dtype):
     """The paper's target and metric: v is N(0, 9) and exp(v) |x|^2 chi-square."""
     make_kernel = {
