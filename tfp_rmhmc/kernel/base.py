@@ -124,7 +124,7 @@ class UncalibratedKernel(tfp.mcmc.TransitionKernel):
         """One trajectory from `current_state`; see the class for what is drawn and integrated."""
         with tf.name_scope(f'{self.name}.one_step'):
             if self.experimental_shard_axis_names is not None:
-                raise NotImplementedError(
+                raise ValueError(
                     '`experimental_shard_axis_names` must be None: a metric couples all coordinates of the state; '
                     f'got {self.experimental_shard_axis_names!r}.'
                 )

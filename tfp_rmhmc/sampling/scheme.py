@@ -17,8 +17,8 @@ from tfp_rmhmc.sampling.trajectory import RandomTrajectoryLength
 
 __all__ = ['KERNELS', 'adaptive_kernel', 'trace']
 
-# Uncorrelated draws on a Gaussian (see `RandomTrajectoryLength`), and enough to cross funnels, where trajectories twice
-# as long as the paper's 3.5 give more than twice the effective draws.
+# Uncorrelated draws on a Gaussian (see `RandomTrajectoryLength`), and longer than the paper's 3.5 on the funnel, whose v
+# changes slowly along a trajectory.
 _MEAN_LENGTH = 2.0 * math.pi
 
 
