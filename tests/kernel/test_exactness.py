@@ -30,7 +30,7 @@ def implicit(integrator, num_steps=4, metric=METRIC):
 # solves fail before its energy does, most of the low acceptance is failed solves. To reject these is not reversible by
 # itself (a trajectory that can be solved may have a reverse that cannot), so the midpoint rule is checked for it there.
 KERNELS = {
-    'metric-coupling': (explicit(rm.MetricCoupling()), 0.21, 0.58, 4),
+    'metric-coupling': (explicit(rm.MetricCoupling()), 0.21, 0.58, 25),
     'tao-binding': (explicit(rm.TaoBinding(15.0, slack=0.6)), 0.05, None, 30),
     'tao-binding-loose': (explicit(rm.TaoBinding(5.0, slack=0.5)), None, 0.2, 6),
     'symmetric-projection': (explicit(rm.SymmetricProjection(tolerance=1e-4)), 0.5, 0.855, 4),
