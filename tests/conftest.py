@@ -8,6 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+# Two devices on any machine, for the tests of tf.distribute; everything else stays on the first.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices('CPU')[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+
 
 def compiled_variants(fn):
     """The same function eagerly, in a graph, and compiled by XLA."""

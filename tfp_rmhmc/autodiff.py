@@ -11,6 +11,7 @@ that itself holds a `tf.while_loop` cannot have its Hessian compiled by XLA; run
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -20,10 +21,26 @@ __all__ = [
     'hessian',
     'hessian_vector_product',
     'jacobian',
+    'mark_as_not_vectorizable',
     'value_and_gradient',
 ]
 
 _Fn = Callable[[tf.Tensor], tf.Tensor]
+
+
+class _Trace(threading.local):
+    has_unvectorizable_target = False
+
+
+_TRACE = _Trace()
+
+
+def mark_as_not_vectorizable() -> None:
+    """Said by a target while it is called: its derivatives must not pass through `tf.vectorized_map`.
+
+    Vectorisation keeps no custom gradients, and would differentiate what is behind them, or nothing, without a word.
+    """
+    _TRACE.has_unvectorizable_target = True
 
 
 def value_and_gradient(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -46,10 +63,11 @@ def hessian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tens
 
     Cost: one evaluation, one reverse pass, and D vectorised reverse passes through the gradient.
     """
+    _TRACE.has_unvectorizable_target = False
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(position)
         value, gradient = value_and_gradient(fn, position)
-    rows = _vectorized_rows(tape, gradient, position)
+    rows = _vectorized_rows(tape, gradient, position, vectorize=not _TRACE.has_unvectorizable_target)
     return value, gradient, 0.5 * (rows + tf.linalg.matrix_transpose(rows))
 
 
@@ -75,13 +93,13 @@ def contracted_third_derivative(fn: _Fn, position: tf.Tensor, weights: tf.Tensor
 def jacobian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Outputs `[batch..., K]` of `fn` and their Jacobian `[batch..., K, D]` at `position: [batch..., D]`.
 
-    Cost: K vectorised reverse passes, or D forward passes if D < K, each forward pass being the reverse pass of a reverse
-    pass (which is linear in its output gradient).
+    Cost: K vectorised reverse passes, or D forward passes if D < K or K is not static; a forward pass is the reverse pass
+    of a reverse pass, which is linear in its output gradient.
     """
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(position)
         outputs = fn(position)
-    if outputs.shape[-1] <= position.shape[-1]:
+    if outputs.shape[-1] is not None and outputs.shape[-1] <= position.shape[-1]:
         return outputs, _vectorized_rows(tape, outputs, position)
     dummy = tf.ones_like(outputs)
     with tf.GradientTape(persistent=True) as dummy_tape:
@@ -90,14 +108,16 @@ def jacobian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return outputs, tf.linalg.matrix_transpose(_vectorized_rows(dummy_tape, pulled_back, dummy))
 
 
-def _vectorized_rows(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
+def _vectorized_rows(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tensor, vectorize: bool = True) -> tf.Tensor:
     """`d outputs_k / d inputs` for each k, stacked as `[batch..., K, D]`."""
     unit_vectors = tf.eye(outputs.shape[-1], dtype=outputs.dtype)
 
     def row(unit_vector: tf.Tensor) -> tf.Tensor:
         return _pull_back(tape, outputs, inputs, tf.broadcast_to(unit_vector, tf.shape(outputs)))
 
-    if tf.executing_eagerly():  # vectorized_map would trace anew on each eager call, which is slower than a loop
+    if (
+        not vectorize or tf.executing_eagerly()
+    ):  # vectorized_map would trace anew on each eager call, which is slower than a loop
         rows = tf.stack([row(unit) for unit in tf.unstack(unit_vectors)])
     else:
         rows = tf.vectorized_map(row, unit_vectors)

@@ -12,7 +12,20 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ['LogDensity', 'StateLayout', 'is_list_like', 'state_parts']
+from tfp_rmhmc.data_sum import SumOverData
+
+__all__ = ['LogDensity', 'StateLayout', 'is_compiled_by_xla', 'is_list_like', 'state_parts']
+
+
+def is_compiled_by_xla() -> bool:
+    """Whether what is being traced will be compiled by XLA. Only speed depends on it."""
+    if tf.executing_eagerly():
+        return False
+    try:  # TensorFlow tells nobody in public
+        from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+    except ImportError:
+        return False
+    return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 def is_list_like(x: Any) -> bool:
@@ -134,6 +147,15 @@ class LogDensity:
 
     def __call__(self, position: tf.Tensor) -> tf.Tensor:
         return tf.convert_to_tensor(self.target_log_prob_fn(*self.layout.unflatten(position)))
+
+    def apply(self, operator: Callable[..., Sequence[tf.Tensor]], position: tf.Tensor) -> Sequence[tf.Tensor]:
+        """`operator(self, position)` for an operator that is linear in the log density, such as its gradient or Hessian.
+
+        A density that is a sum over data applies it to each term, in one pass over the data.
+        """
+        if isinstance(self.target_log_prob_fn, SumOverData):
+            return self.target_log_prob_fn.apply(operator, position, self.layout.unflatten)
+        return operator(self, position)
 
 
 def _leading_shape(x: tf.Tensor, num_trailing: int) -> Any:
