@@ -87,7 +87,7 @@ class DenseMetric(Metric):
         """G(q) as `[batch..., D, D]`, differentiable in `position`."""
 
     def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        log_prob, gradient = autodiff.value_and_gradient(density, position)
+        log_prob, gradient = density.apply(autodiff.value_and_gradient, position)
         return log_prob, gradient, self.matrix(density, position)
 
     def factorize(self, parameters: tf.Tensor) -> Factor:

@@ -34,7 +34,7 @@ class DiagonalMetric(Metric):
         self._diagonal_fn = diagonal_fn
 
     def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        log_prob, gradient = autodiff.value_and_gradient(density, position)
+        log_prob, gradient = density.apply(autodiff.value_and_gradient, position)
         if self._diagonal_fn is None:
             return log_prob, gradient, tf.square(gradient) + tf.cast(self._offset, position.dtype)
         diagonal = tf.convert_to_tensor(self._diagonal_fn(position, gradient))

@@ -35,7 +35,7 @@ class EuclideanMetric(Metric):
             check_positive('mass', tf.linalg.eigvalsh(tf.cast(mass, tf.float64)))
 
     def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        log_prob, gradient = autodiff.value_and_gradient(density, position)
+        log_prob, gradient = density.apply(autodiff.value_and_gradient, position)
         return log_prob, gradient, self._mass_for(position)
 
     def factorize(self, parameters: tf.Tensor) -> Factor:

@@ -16,7 +16,8 @@ import abc
 
 import tensorflow as tf
 
-from tfp_rmhmc.metric import softabs_function
+from tfp_rmhmc.metric.eigh import eigh
+from tfp_rmhmc.metric.softabs_function import softabs
 
 __all__ = ['CholeskyFactor', 'DiagonalFactor', 'Factor', 'RankOneFactor', 'SoftAbsFactor']
 
@@ -80,18 +81,13 @@ class SoftAbsFactor(Factor):
     """
 
     def __init__(self, matrix: tf.Tensor, alpha: tf.Tensor):
-        # eigh raises on non-finite input in graph mode and takes the whole batch with it.
+        # LAPACK raises on non-finite input and takes the whole batch with it.
         is_finite = tf.reduce_all(tf.math.is_finite(matrix), axis=[-2, -1], keepdims=True)
         self._identity = tf.eye(matrix.shape[-1], dtype=matrix.dtype)
-        eigenvalues, self._eigenvectors = tf.linalg.eigh(tf.where(is_finite, matrix, self._identity))
+        eigenvalues, self._eigenvectors = eigh(tf.where(is_finite, matrix, self._identity))
         nan = tf.constant(float('nan'), matrix.dtype)
         lam = tf.where(is_finite[..., 0], eigenvalues, nan)
-        alpha = tf.convert_to_tensor(alpha, matrix.dtype)
-        self._f = softabs_function.softabs(lam, alpha)
-        self._derivative = softabs_function.softabs_derivative(lam, alpha)
-        self._differences = softabs_function.softabs_divided_difference(
-            lam[..., :, tf.newaxis], lam[..., tf.newaxis, :], alpha
-        )
+        self._f, self._derivative, self._differences = softabs(lam, tf.convert_to_tensor(alpha, matrix.dtype))
         self.half_log_det = 0.5 * tf.reduce_sum(tf.math.log(self._f), axis=-1)
 
     def solve(self, covector: tf.Tensor) -> tf.Tensor:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
+from tfp_rmhmc.data_sum import SumOverData
 from tfp_rmhmc.metric.base import DenseMetric, check_positive
 from tfp_rmhmc.state import LogDensity
 
-__all__ = ['GaussNewtonMetric']
+__all__ = ['INFORMATION', 'GaussNewtonMetric']
 
 
 def _categorical_information(logits: tf.Tensor) -> tf.Tensor:
@@ -21,7 +21,8 @@ def _categorical_information(logits: tf.Tensor) -> tf.Tensor:
     return tf.linalg.diag(probabilities) - outer
 
 
-_INFORMATION: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+# Fisher information of a likelihood's natural parameters, by name.
+INFORMATION: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     'gaussian': tf.ones_like,
     'bernoulli': lambda logits: tf.sigmoid(logits) * tf.sigmoid(-logits),
     'categorical': _categorical_information,
@@ -41,6 +42,8 @@ class GaussNewtonMetric(DenseMetric):
         `'poisson'` (log rates), or a callable from outputs to their Fisher information: shaped like the outputs if it is
         diagonal, else with one more dimension, `[batch..., N, C, C]`, a block for each of N observations.
       prior_precision: positive scalar, `[D]` or `[D, D]`.
+      data: a `SumOverBatches` or `SumOverReplicas`, if the outputs are to be made piece by piece: `output_fn` then takes a
+        piece of its data before the state parts, and `J' Lambda J` is summed over the pieces.
     """
 
     def __init__(
@@ -48,33 +51,46 @@ class GaussNewtonMetric(DenseMetric):
         output_fn: Callable[..., tf.Tensor],
         likelihood: str | Callable[[tf.Tensor], tf.Tensor] = 'gaussian',
         prior_precision: Any = 1.0,
+        data: SumOverData | None = None,
     ):
         if not callable(output_fn):
             raise TypeError(f'`output_fn` must be callable, got {output_fn!r}.')
-        if not callable(likelihood) and likelihood not in _INFORMATION:
-            raise ValueError(f'`likelihood` must be callable or one of {sorted(_INFORMATION)}, got {likelihood!r}.')
+        if not callable(likelihood) and likelihood not in INFORMATION:
+            raise ValueError(f'`likelihood` must be callable or one of {sorted(INFORMATION)}, got {likelihood!r}.')
         rank = tf.convert_to_tensor(prior_precision).shape.rank
         if rank < 2:
             check_positive('prior_precision', prior_precision)
         self._output_fn = output_fn
         self._likelihood = likelihood
         self._prior_precision = prior_precision
+        self._data = data
 
     def matrix(self, density: LogDensity, position: tf.Tensor) -> tf.Tensor:
+        unflatten = density.layout.unflatten
+        if self._data is None:
+            curvature = self._curvature(lambda flat: self._output_fn(*unflatten(flat)), position)
+        else:
+            (curvature,) = self._data.sum(
+                lambda piece, position: [self._curvature(lambda flat: self._output_fn(piece, *unflatten(flat)), position)],
+                position,
+            )
+        return curvature + self._prior_matrix(position.shape[-1], position.dtype)
+
+    def _curvature(self, output_fn: Callable[[tf.Tensor], tf.Tensor], position: tf.Tensor) -> tf.Tensor:
+        """`J' Lambda J`."""
         batch_rank = position.shape.rank - 1
-        information_fn = self._likelihood if callable(self._likelihood) else _INFORMATION[self._likelihood]
-        event: list[int] = []  # the outputs' shape, known once they have been computed
+        information_fn = self._likelihood if callable(self._likelihood) else INFORMATION[self._likelihood]
+        shape: list[tf.Tensor] = []  # of the outputs, known once they have been computed
 
         def flat_outputs(flat: tf.Tensor) -> tf.Tensor:
-            outputs = tf.convert_to_tensor(self._output_fn(*density.layout.unflatten(flat)))
-            shape = outputs.shape
-            if shape.rank is None or shape.rank <= batch_rank or not shape[batch_rank:].is_fully_defined():
-                raise ValueError(f'`output_fn` must return [batch..., outputs...], got shape {shape}.')
-            event[:] = shape[batch_rank:].as_list()
-            return tf.reshape(outputs, tf.concat([tf.shape(flat)[:-1], [math.prod(event)]], axis=0))
+            outputs = tf.convert_to_tensor(output_fn(flat))
+            if outputs.shape.rank is None or outputs.shape.rank <= batch_rank:
+                raise ValueError(f'`output_fn` must return [batch..., outputs...], got shape {outputs.shape}.')
+            shape[:] = [tf.shape(outputs)]
+            return tf.reshape(outputs, tf.concat([tf.shape(flat)[:-1], [-1]], axis=0))
 
         outputs, jacobian = autodiff.jacobian(flat_outputs, position)
-        outputs = tf.reshape(outputs, tf.concat([tf.shape(position)[:-1], event], axis=0))
+        outputs = tf.reshape(outputs, shape[0])
         information = information_fn(outputs)
         if information.shape.rank == outputs.shape.rank:
             weighted = tf.reshape(information, tf.shape(jacobian)[:-1])[..., tf.newaxis] * jacobian
@@ -86,8 +102,7 @@ class GaussNewtonMetric(DenseMetric):
                 f'`likelihood` must return the Fisher information of outputs of shape {outputs.shape}: that shape, or one '
                 f'more dimension; got shape {information.shape}.'
             )
-        curvature = tf.matmul(jacobian, weighted, transpose_a=True)
-        return curvature + self._prior_matrix(position.shape[-1], position.dtype)
+        return tf.matmul(jacobian, weighted, transpose_a=True)
 
     def _prior_matrix(self, dimension: int, dtype: tf.DType) -> tf.Tensor:
         precision = tf.cast(self._prior_precision, dtype)

@@ -25,7 +25,7 @@ class HessianMetric(DenseMetric):
         return self.parameters(density, position)[2]
 
     def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        log_prob, gradient, second = autodiff.hessian(density, position)
+        log_prob, gradient, second = density.apply(autodiff.hessian, position)
         return log_prob, gradient, -second
 
 
@@ -46,7 +46,7 @@ class SoftAbsMetric(Metric):
         self._alpha = alpha
 
     def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        log_prob, gradient, second = autodiff.hessian(density, position)
+        log_prob, gradient, second = density.apply(autodiff.hessian, position)
         return log_prob, gradient, -second
 
     def factorize(self, parameters: tf.Tensor) -> Factor:

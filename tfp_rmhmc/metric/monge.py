@@ -29,7 +29,7 @@ class MongeMetric(Metric):
         self._alpha = alpha
 
     def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        log_prob, gradient = autodiff.value_and_gradient(density, position)
+        log_prob, gradient = density.apply(autodiff.value_and_gradient, position)
         return log_prob, gradient, tf.cast(self._alpha, position.dtype) * gradient
 
     def factorize(self, parameters: tf.Tensor) -> Factor:

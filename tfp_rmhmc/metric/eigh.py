@@ -1,0 +1,120 @@
+"""Eigendecompositions of many small symmetric matrices, by whichever solver the surrounding program runs fastest.
+
+In a graph and eagerly that is LAPACK's (on a GPU the vendor's). XLA has no call to either: its own solver is a loop of
+operations on one matrix at a time, whose `Q diag(lam) Q'` is off by 1e-7 to 1e-9 in float64. `jacobi_eigh` is a loop of
+operations on all matrices at once, the batch being the contiguous dimension: about as fast for one matrix of 11 rows, up to
+seven times faster for many, and accurate to rounding, or to 1e-11 where many eigenvalues nearly coincide.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tfp_rmhmc.state import is_compiled_by_xla
+
+__all__ = ['eigh', 'jacobi_eigh']
+
+# Sweeps after which a matrix is left as it is; the funnel's Hessians need three or four.
+_MAX_SWEEPS = 16
+# The largest squared cosine that a sweep may find and be the last. Quadratic convergence would allow 1e-16, but near
+# repeated eigenvalues it is slower than that.
+_CONVERGED = 1e-20
+# Matrices turned together: as many as fit, at D = 11, into a core's cache.
+_BLOCK = 64
+
+
+def eigh(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Eigenvalues `[batch..., D]`, in no promised order, and eigenvectors `[batch..., D, D]`, in columns.
+
+    `matrix: [batch..., D, D]` is symmetric and finite: LAPACK raises for the whole batch if it is not.
+    """
+    if is_compiled_by_xla() and matrix.shape[-1] > 1:
+        return jacobi_eigh(matrix)
+    return tf.linalg.eigh(matrix)
+
+
+def jacobi_eigh(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """One-sided Jacobi iteration (Hestenes 1958): rotates pairs of rows until all are orthogonal.
+
+    The rows of `W = V' (A + s I)`, with s large enough to make it positive definite, are rotated by V; when they are
+    orthogonal, row i is `(lam_i + s) v_i'`. A round rotates D / 2 neighbouring pairs at once and swaps them, so that after
+    D rounds, a sweep, every pair has met (the odd-even ordering of Luk and Park 1989). Convergence is quadratic.
+    Eigenvalues are Rayleigh quotients, so that small ones do not suffer from s. Cost: 6 D^3 operations a sweep.
+
+    Computed in float64 for float32 too: beside s the digits of eigenvalues below 1e-7 of the largest would be lost, which
+    LAPACK keeps.
+    """
+    dimension = matrix.shape[-1]
+    batch_shape = tf.shape(matrix)[:-2]
+    flat = tf.reshape(tf.cast(matrix, tf.float64), [-1, dimension, dimension])
+    num = flat.shape[0]
+    if num is None or num <= 2 * _BLOCK:
+        eigenvalues, eigenvectors = _decompose(flat)
+    else:
+        padding = -num % _BLOCK
+        padded = tf.pad(flat, [[0, padding], [0, 0], [0, 0]])  # zero matrices converge at once
+        blocks = tf.reshape(padded, [-1, _BLOCK, dimension, dimension])
+        eigenvalues, eigenvectors = tf.map_fn(_decompose, blocks, fn_output_signature=(blocks.dtype, blocks.dtype))
+        eigenvalues = tf.reshape(eigenvalues, [-1, dimension])[:num]
+        eigenvectors = tf.reshape(eigenvectors, [-1, dimension, dimension])[:num]
+    eigenvalues = tf.cast(tf.reshape(eigenvalues, tf.concat([batch_shape, [dimension]], axis=0)), matrix.dtype)
+    eigenvectors = tf.reshape(eigenvectors, tf.concat([batch_shape, [dimension, dimension]], axis=0))
+    eigenvectors = tf.cast(eigenvectors, matrix.dtype)
+    eigenvalues.set_shape(matrix.shape[:-1])
+    eigenvectors.set_shape(matrix.shape)
+    return eigenvalues, eigenvectors
+
+
+def _decompose(matrices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Of `[B, D, D]`, float64. Inside, the batch is last, `[D, D, B]`: operations are on long contiguous vectors."""
+    dimension, dtype = matrices.shape[-1], matrices.dtype
+    identity = tf.eye(dimension, dtype=dtype)[:, :, tf.newaxis]
+    a = tf.transpose(matrices, [1, 2, 0])
+    norm = tf.reduce_max(tf.reduce_sum(tf.abs(a), axis=1), axis=0)  # a bound on it
+    norm = tf.where(norm > 0.0, norm, tf.ones_like(norm))
+    a = a / norm
+    rows = a + 2.0 * identity  # of lengths between 1 and 3
+
+    def two_rounds(i: tf.Tensor, rows: tf.Tensor, worst: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        rows, even = _round(rows, 0)
+        rows, odd = _round(rows, 1)
+        return i + 1, rows, tf.maximum(worst, tf.maximum(even, odd))
+
+    def sweep(i: tf.Tensor, rows: tf.Tensor, worst: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        del worst
+        start = (tf.constant(0), rows, tf.zeros([], dtype))
+        _, rows, worst = tf.while_loop(lambda j, *_: j < (dimension + 1) // 2, two_rounds, start)
+        return i + 1, rows, worst
+
+    start = (tf.constant(0), rows, tf.ones([], dtype))
+    _, rows, _ = tf.while_loop(lambda i, _, worst: (worst > _CONVERGED) & (i < _MAX_SWEEPS), sweep, start)
+    vectors = rows / tf.sqrt(tf.reduce_sum(tf.square(rows), axis=1, keepdims=True))
+    images = tf.reduce_sum(a[tf.newaxis] * vectors[:, tf.newaxis], axis=2)
+    eigenvalues = norm * tf.reduce_sum(images * vectors, axis=1)
+    return tf.transpose(eigenvalues), tf.transpose(vectors, [2, 1, 0])
+
+
+def _round(rows: tf.Tensor, first: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Rotates and swaps the pairs of neighbours that begin at row `first`; and the largest squared cosine among them."""
+    num_pairs = (rows.shape[0] - first) // 2
+    if num_pairs == 0:
+        return rows, tf.zeros([], rows.dtype)
+    end = first + 2 * num_pairs
+    pairs = tf.reshape(rows[first:end], [num_pairs, 2, *_sizes(rows)])
+    x, y = pairs[:, 0], pairs[:, 1]
+    xx, yy, xy = (tf.reduce_sum(product, axis=1, keepdims=True) for product in (x * x, y * y, x * y))
+    # The smaller root of t^2 + (yy - xx) / xy t - 1 = 0, without dividing by xy.
+    gap = yy - xx
+    tiny = tf.constant(1e-300, rows.dtype)  # for 0 / 0
+    tangent = 2.0 * xy / (tf.abs(gap) + tf.sqrt(tf.square(gap) + 4.0 * tf.square(xy)) + tiny)
+    tangent = tf.where(gap < 0.0, -tangent, tangent)
+    cosine = 1.0 / tf.sqrt(1.0 + tf.square(tangent))
+    sine = cosine * tangent
+    turned = tf.stack([sine * x + cosine * y, cosine * x - sine * y], axis=1)  # swapped
+    middle = tf.reshape(turned, [2 * num_pairs, *_sizes(rows)])
+    worst = tf.reduce_max(tf.square(xy) / (xx * yy))
+    return tf.concat([rows[:first], middle, rows[end:]], axis=0), worst
+
+
+def _sizes(rows: tf.Tensor) -> list[int]:
+    return [rows.shape[1], -1 if rows.shape[2] is None else rows.shape[2]]
