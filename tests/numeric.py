@@ -1,5 +1,6 @@
 """Finite differences and dense linear algebra to compare with."""
 
+import arviz
 import numpy as np
 
 
@@ -17,3 +18,13 @@ def central_gradient(fn, x, step):
 def relative_error(got, expected):
     got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
     return np.linalg.norm(got - expected) / (1.0 + np.linalg.norm(expected))
+
+
+def assert_moments(draws, mean, deviation, error=0.0):
+    """Mean and standard deviation of `draws: [draws, chains, event...]` within four standard errors, ours and `error`."""
+    columns = np.reshape(draws, [*draws.shape[:2], -1])
+    expected = [np.ravel(np.broadcast_to(x, draws.shape[2:])) for x in (mean, deviation, error)]
+    for column, m, s, e in zip(np.moveaxis(columns, -1, 0), *expected, strict=True):
+        by_chain = column.T.astype(np.float64)
+        assert abs(by_chain.mean() - m) < 4.0 * np.hypot(arviz.mcse(by_chain, method='mean'), e)
+        assert abs(by_chain.std() - s) < 4.0 * np.hypot(arviz.mcse(by_chain, method='sd'), e)

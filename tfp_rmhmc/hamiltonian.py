@@ -14,7 +14,7 @@ from tfp_rmhmc.metric import LocalMetric, Metric
 from tfp_rmhmc.noise import standard_normal_like
 from tfp_rmhmc.state import LogDensity
 
-__all__ = ['Hamiltonian', 'LocalHamiltonian']
+__all__ = ['Hamiltonian', 'LocalHamiltonian', 'kinetic_energy_change']
 
 
 class Hamiltonian:
@@ -57,3 +57,15 @@ class LocalHamiltonian:
     def draw_momentum(self, seed: tf.Tensor) -> tf.Tensor:
         """`p ~ N(0, G): [batch..., D]`."""
         return self.factor.sqrt_multiply(standard_normal_like(self.gradient, seed))
+
+
+def kinetic_energy_change(
+    start: LocalHamiltonian, initial_momentum: tf.Tensor, end: LocalHamiltonian, final_momentum: tf.Tensor
+) -> tf.Tensor:
+    """`kinetic_energy` at the end less that at the start: `[batch...]`.
+
+    Subtracted before the sum over coordinates: each of two sums over a million of them is rounded, in float32, by more
+    than their difference.
+    """
+    terms = final_momentum * end.velocity(final_momentum) - initial_momentum * start.velocity(initial_momentum)
+    return end.factor.half_log_det - start.factor.half_log_det + 0.5 * tf.reduce_sum(terms, axis=-1)

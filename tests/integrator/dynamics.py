@@ -9,6 +9,7 @@ import tfp_rmhmc as rm
 from tfp_rmhmc.hamiltonian import Hamiltonian
 from tfp_rmhmc.integrator.extended import Extended
 from tfp_rmhmc.integrator.implicit import ImplicitDynamics, Ledger
+from tfp_rmhmc.integrator.metric_coupling import Pair
 from tfp_rmhmc.state import LogDensity
 
 TIGHT = {'tolerance': 1e-13, 'max_iterations': 200}
@@ -34,6 +35,11 @@ def num_blocks(dynamics):
     return 2 if isinstance(dynamics, ImplicitDynamics) else 4
 
 
+def doubled(dynamics, *blocks):
+    """The state of a coupling: position, momentum, and their gaps."""
+    return (Pair if isinstance(dynamics, rm.MetricCoupling) else Extended)(*blocks)
+
+
 def flow(dynamics, log_prob, metric, step_size, num_steps):
     """The trajectory as a function `[n, blocks * D] -> [n, blocks * D]`, and whether each chain succeeded."""
 
@@ -43,7 +49,7 @@ def flow(dynamics, log_prob, metric, step_size, num_steps):
         hamiltonian = hamiltonian_of(log_prob, metric, blocks[0])
         step, steps = tf.constant(step_size, z.dtype), tf.constant(num_steps, tf.int32)
         if num_blocks(dynamics) == 4:
-            end = dynamics.integrate(hamiltonian, Extended(*blocks), step, steps)
+            end = dynamics.integrate(hamiltonian, doubled(dynamics, *blocks), step, steps)
             return tf.concat(end, axis=-1), tf.ones_like(z[..., 0], dtype=tf.bool)
         none = tf.zeros_like(z[..., 0], dtype=tf.int32)
         ledger = Ledger(none, none, tf.zeros_like(z[..., 0]), none)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
+from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, kinetic_energy_change
 
 __all__ = ['Dynamics', 'Proposal', 'Status', 'check_order', 'first_failure', 'substep_coefficients']
 
@@ -131,7 +131,7 @@ def finish(
       auxiliary_energy_change: `[batch...]` or 0, minus the log density ratio of variables beside the momentum.
       status, iterations, residual, metric_evaluations: as in `Proposal`; `status` is completed here.
     """
-    energy_change = end.kinetic_energy(final_momentum) - start.kinetic_energy(initial_momentum) + auxiliary_energy_change
+    energy_change = kinetic_energy_change(start, initial_momentum, end, final_momentum) + auxiliary_energy_change
     total_change = energy_change + start.log_prob - end.log_prob
     all_finite = (
         tf.math.is_finite(total_change)
