@@ -325,6 +325,8 @@ def test_more_bad_arguments_are_named():
         rm.MetricCoupling(angle=np.pi)
     with pytest.raises(ValueError, match='`slack`.*0'):
         rm.MetricCoupling(slack=0.0)
+    with pytest.raises(ValueError, match='`stiffness`.*3.0'):
+        rm.MetricCoupling(stiffness=3.0)
     with pytest.raises(ValueError, match='`omega`.*-1'):
         rm.TaoBinding(-1.0)
     with pytest.raises(ValueError, match='`order`.*3'):

@@ -13,9 +13,10 @@ import tensorflow_probability as tfp
 from tfp_rmhmc import autodiff
 from tfp_rmhmc.hamiltonian import Hamiltonian
 from tfp_rmhmc.integrator import Dynamics, Proposal, Status
+from tfp_rmhmc.kernel.groups import propose_in_groups
 from tfp_rmhmc.kernel.results import UncalibratedRiemannianHMCResults
 from tfp_rmhmc.metric import Metric
-from tfp_rmhmc.state import LogDensity, StateLayout, is_list_like, state_parts
+from tfp_rmhmc.state import LogDensity, StateLayout, is_compiled_by_xla, is_list_like, state_parts
 
 __all__ = ['CalibratedKernel', 'UncalibratedKernel']
 
@@ -36,6 +37,9 @@ class UncalibratedKernel(tfp.mcmc.TransitionKernel):
             raise TypeError(f'`metric` must be a `tfp_rmhmc.Metric`, got {self.metric!r}.')
         _check_step_size(self.step_size)
         _check_num_leapfrog_steps(self.num_leapfrog_steps)
+        groups = parameters['compiled_groups']
+        if groups is not None and (int(groups) != groups or groups < 1):
+            raise ValueError(f'`compiled_groups` must be a positive integer or None, got {groups!r}.')
         if not parameters['store_parameters_in_results'] and any(
             isinstance(x, tf.Variable) for x in tf.nest.flatten([self.step_size, self.num_leapfrog_steps])
         ):
@@ -137,13 +141,18 @@ class UncalibratedKernel(tfp.mcmc.TransitionKernel):
             layout = StateLayout.of(parts, previous_kernel_results.target_log_prob)
             hamiltonian = Hamiltonian(LogDensity(self.target_log_prob_fn, layout), self.metric)
             seed = tfp.random.sanitize_seed(seed)
-            proposal = self._dynamics.propose(
+            arguments = (
                 hamiltonian,
                 layout.flatten(parts),
                 layout.flat_step_size(step_size, parts),
                 tf.convert_to_tensor(num_steps, tf.int32),
                 seed,
             )
+            most_groups = self._parameters['compiled_groups']
+            if most_groups is None or tf.executing_eagerly() or is_compiled_by_xla():
+                proposal = self._dynamics.propose(*arguments)
+            else:
+                proposal = propose_in_groups(self._dynamics, *arguments, most_groups)
             return self._unpack(current_state, layout, proposal, previous_kernel_results, seed)
 
     def _parts_of(self, state: Any) -> list[tf.Tensor]:

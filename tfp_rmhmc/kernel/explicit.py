@@ -26,6 +26,7 @@ class UncalibratedExplicitRiemannianHMC(UncalibratedKernel):
         coupling: Dynamics | None = None,
         state_gradients_are_stopped: bool = False,
         store_parameters_in_results: bool = False,
+        compiled_groups: int | None = None,
         experimental_shard_axis_names: Any = None,
         name: str | None = None,
     ):
@@ -37,6 +38,7 @@ class UncalibratedExplicitRiemannianHMC(UncalibratedKernel):
             'coupling': MetricCoupling() if coupling is None else coupling,
             'state_gradients_are_stopped': state_gradients_are_stopped,
             'store_parameters_in_results': store_parameters_in_results,
+            'compiled_groups': compiled_groups,
             'experimental_shard_axis_names': experimental_shard_axis_names,
             'name': name,
         }
@@ -69,6 +71,9 @@ class ExplicitRiemannianHMC(CalibratedKernel):
       state_gradients_are_stopped: whether to stop gradients through the state.
       store_parameters_in_results: whether step size and number of steps live in the kernel results, where adaptation
         wrappers find them.
+      compiled_groups: if given, XLA compiles the trajectory inside a plain `tf.function`, for the chains in at most so many
+        equal groups, which run on as many cores of a CPU as there are; 8 is a good number for hundreds of chains. The
+        target must take any number of chains. Eagerly, and where XLA compiles the whole, it has no effect.
       experimental_shard_axis_names: must be None.
       name: for scopes in graphs.
     """
@@ -82,6 +87,7 @@ class ExplicitRiemannianHMC(CalibratedKernel):
         coupling: Dynamics | None = None,
         state_gradients_are_stopped: bool = False,
         store_parameters_in_results: bool = False,
+        compiled_groups: int | None = None,
         experimental_shard_axis_names: Any = None,
         name: str | None = None,
     ):
@@ -94,6 +100,7 @@ class ExplicitRiemannianHMC(CalibratedKernel):
                 coupling=coupling,
                 state_gradients_are_stopped=state_gradients_are_stopped,
                 store_parameters_in_results=store_parameters_in_results,
+                compiled_groups=compiled_groups,
                 experimental_shard_axis_names=experimental_shard_axis_names,
                 name=name,
             )

@@ -26,6 +26,7 @@ class UncalibratedImplicitRiemannianHMC(UncalibratedKernel):
         integrator: Dynamics | None = None,
         state_gradients_are_stopped: bool = False,
         store_parameters_in_results: bool = False,
+        compiled_groups: int | None = None,
         experimental_shard_axis_names: Any = None,
         name: str | None = None,
     ):
@@ -37,6 +38,7 @@ class UncalibratedImplicitRiemannianHMC(UncalibratedKernel):
             'integrator': GeneralizedLeapfrog() if integrator is None else integrator,
             'state_gradients_are_stopped': state_gradients_are_stopped,
             'store_parameters_in_results': store_parameters_in_results,
+            'compiled_groups': compiled_groups,
             'experimental_shard_axis_names': experimental_shard_axis_names,
             'name': name,
         }
@@ -54,7 +56,7 @@ class ImplicitRiemannianHMC(CalibratedKernel):
     Args:
       integrator: `GeneralizedLeapfrog()` (the default) or `ImplicitMidpoint()`.
       target_log_prob_fn, step_size, num_leapfrog_steps, metric, state_gradients_are_stopped,
-        store_parameters_in_results, experimental_shard_axis_names, name: as in `ExplicitRiemannianHMC`.
+        store_parameters_in_results, compiled_groups, experimental_shard_axis_names, name: as in `ExplicitRiemannianHMC`.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class ImplicitRiemannianHMC(CalibratedKernel):
         integrator: Dynamics | None = None,
         state_gradients_are_stopped: bool = False,
         store_parameters_in_results: bool = False,
+        compiled_groups: int | None = None,
         experimental_shard_axis_names: Any = None,
         name: str | None = None,
     ):
@@ -78,6 +81,7 @@ class ImplicitRiemannianHMC(CalibratedKernel):
                 integrator=integrator,
                 state_gradients_are_stopped=state_gradients_are_stopped,
                 store_parameters_in_results=store_parameters_in_results,
+                compiled_groups=compiled_groups,
                 experimental_shard_axis_names=experimental_shard_axis_names,
                 name=name,
             )
