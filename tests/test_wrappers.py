@@ -72,13 +72,13 @@ SIMPLE, DUAL = tfm.SimpleStepSizeAdaptation, tfm.DualAveragingStepSizeAdaptation
 
 
 @pytest.mark.parametrize(
-    ('adaptation', 'num_chains', 'jit'), [(SIMPLE, 1, False), (SIMPLE, 32, False), (DUAL, 1, False), (DUAL, 32, True)]
+    ('adaptation', 'num_chains', 'jit'), [(SIMPLE, 1, True), (SIMPLE, 32, False), (DUAL, 1, True), (DUAL, 32, True)]
 )
 @pytest.mark.parametrize('name', KERNELS)
 def test_step_size_adaptation_reaches_its_target(name, adaptation, num_chains, jit):
     x, y = targets.logistic_data(40, 10)
     metric = rm.GaussNewtonMetric(lambda w: tf.linalg.matvec(tf.cast(x, w.dtype), w), 'bernoulli')
-    num_adaptation = 200 if num_chains > 1 else 1500
+    num_adaptation = 200 if num_chains > 1 else 5000
     # By default dual averaging aims at the chains' harmonic mean; here at what is measured.
     extra = (
         {'adaptation_rate': 0.1 / num_adaptation**0.5}
@@ -95,7 +95,7 @@ def test_step_size_adaptation_reaches_its_target(name, adaptation, num_chains, j
     @tf.function(autograph=False, jit_compile=jit)
     def run():
         return tfm.sample_chain(
-            100 if num_chains > 1 else 1500,
+            100 if num_chains > 1 else 5000,
             tf.zeros([num_chains, 10], tf.float64),
             kernel=kernel,
             num_burnin_steps=num_adaptation,
@@ -108,21 +108,24 @@ def test_step_size_adaptation_reaches_its_target(name, adaptation, num_chains, j
     assert abs(average(np.exp(np.minimum(run(), 0.0))) - 0.75) < 0.05
 
 
+@pytest.mark.parametrize('num_chains', [1, 64])
 @pytest.mark.parametrize('name', KERNELS)
-def test_step_size_adaptation_on_the_funnel(name):
+def test_step_size_adaptation_on_the_funnel(name, num_chains):
+    num_draws = 100 if num_chains > 1 else 2000
     kernel = tfm.DualAveragingStepSizeAdaptation(
-        KERNELS[name](targets.funnel, np.float64(0.1), 5), num_adaptation_steps=100, target_accept_prob=np.float64(0.8)
+        KERNELS[name](targets.funnel, np.float64(0.1), 5), num_draws, target_accept_prob=np.float64(0.8)
     )
     ratio = tf.function(
         lambda: tfm.sample_chain(
-            50,
-            tf.constant(targets.funnel_draws(64, 11)),
+            num_draws,
+            tf.constant(targets.funnel_draws(num_chains, 11)),
             kernel=kernel,
-            num_burnin_steps=100,
+            num_burnin_steps=num_draws,
             trace_fn=lambda _, results: results.inner_results.log_accept_ratio,
             seed=(1, 2),
         )[1],
         autograph=False,
+        jit_compile=True,
     )()
     assert abs(np.exp(np.minimum(ratio, 0.0)).mean() - 0.8) < 0.05
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
@@ -11,21 +12,24 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_rmhmc.metric import Metric, SoftAbsMetric
+from tfp_rmhmc.metric import Metric, MongeMetric, SoftAbsMetric
 from tfp_rmhmc.noise import split_seed
+from tfp_rmhmc.sampling.compilation import prefers_xla
 from tfp_rmhmc.sampling.problem import Problem, problem_of
 from tfp_rmhmc.sampling.result import PosteriorDraws
 from tfp_rmhmc.sampling.runner import Checkpoint, progress_bar, run_chunks
 from tfp_rmhmc.sampling.scheme import KERNELS, adaptive_kernel, trace
 from tfp_rmhmc.sampling.trajectory import RandomTrajectoryLength
 
-__all__ = ['PosteriorDraws', 'RandomTrajectoryLength', 'sample_posterior']
+__all__ = ['PosteriorDraws', 'RandomTrajectoryLength', 'prefers_xla', 'sample_posterior']
 
 
 # In coordinates scaled to unit deviation, eigenvalues below 1/4 are lifted to it: no step is much longer than the posterior
 # is wide, and the metric is smooth where the Hessian changes sign. Measured: on centred eight schools a value of 20 costs a
 # step size 20 times smaller than 1 does, on the funnel 1 explores the mouth three times more slowly than 8 does.
 _SCALED_ALPHA = 4.0
+# Dimensions from which a Hessian costs too much by default.
+_MAX_DENSE = 200
 
 
 def sample_posterior(
@@ -42,7 +46,7 @@ def sample_posterior(
     target_accept_prob: float | None = None,
     trajectory_length: float | None = None,
     seed: Any = None,
-    jit_compile: bool = False,
+    jit_compile: bool | None = None,
     chunk_size: int = 50,
     progress: bool | None = None,
     checkpoint_dir: str | os.PathLike[str] | None = None,
@@ -51,8 +55,9 @@ def sample_posterior(
     """Draws from a posterior: warm-up, adaptation, sampling.
 
     Phases, each chain on its own but for the step size: HMC with an adapted step size, cheap and safe far from the mode
-    (the paper's advice, appendix D); then the chosen kernel while dual averaging finds its step size; then the step size is
-    fixed and draws are kept. Trajectories have random lengths, from half to one and a half times `trajectory_length`.
+    (the paper's advice, appendix D), in two windows, the second scaled by what the first saw; then the chosen kernel while
+    dual averaging finds its step size; then the step size is fixed and draws are kept. Trajectories have random lengths,
+    from half to one and a half times `trajectory_length`.
 
     Args:
       num_draws: of each chain, positive.
@@ -62,7 +67,8 @@ def sample_posterior(
       num_chains: run together, vectorised.
       kernel: `'explicit'`, `'implicit'`, or TFP's `'hmc'` or `'nuts'` as baselines.
       metric: of the first two, in the unconstrained space. By default `SoftAbsMetric(4.0)` in coordinates that are scaled
-        to unit standard deviation, as seen in the burn-in; HMC and NUTS use the same scaling.
+        to unit standard deviation, as seen in the burn-in, and above 200 dimensions `MongeMetric(D**-0.5)`; HMC and NUTS
+        use the same scaling.
       initial_state: `[num_chains, ...]`, in the model's structure and space; by default uniform on (-2, 2) in the
         unconstrained space.
       num_burnin: HMC transitions in the beginning; may be 0.
@@ -71,7 +77,8 @@ def sample_posterior(
       target_accept_prob: that adaptation aims at; by default 0.8, and 0.9 for the implicit kernel.
       trajectory_length: mean integration time; by default 2 pi.
       seed: an int or int32[2]; None for another one each time.
-      jit_compile: whether XLA compiles the run: faster for few chains, slower for many on a CPU, and longer to compile.
+      jit_compile: whether XLA compiles the run; by default where it is expected to be faster, which is for few chains and
+        few dimensions (`prefers_xla`), and where it can.
       chunk_size: draws between updates of the progress bar and between checkpoints.
       progress: whether to show a bar; by default in terminals and notebooks, if tqdm is installed.
       checkpoint_dir: if given, the run is saved there after each chunk, and a run that was killed goes on from there to the
@@ -105,16 +112,20 @@ def sample_posterior(
     bar = progress_bar(num_burnin + num_adaptation + num_draws, progress)
     common: dict[str, Any] = {
         'chunk_size': chunk_size,
-        'jit_compile': jit_compile,
+        'may_fall_back': jit_compile is None,
         'saved': saved,
         'checkpoint': checkpoint,
     }
 
-    def run(kernel: Any, start: list[tf.Tensor], num: int, prefix: str, index: int) -> tuple[list[np.ndarray], dict]:
+    def run(
+        kernel: Any, start: list[tf.Tensor], num: int, prefix: str, index: int, jit: bool
+    ) -> tuple[list[np.ndarray], dict]:
         """All states and traces of a phase."""
         phase_seed = tf.constant([index, 0]) + run_seed
         parts, traces = [], []
-        for states, chunk_trace in run_chunks(kernel, trace, start, num, seed=phase_seed, prefix=prefix, **common):
+        for states, chunk_trace in run_chunks(
+            kernel, trace, start, num, seed=phase_seed, jit_compile=jit, prefix=prefix, **common
+        ):
             parts.append(states)
             traces.append(chunk_trace)
             bar.update(len(states[0]))
@@ -128,12 +139,15 @@ def sample_posterior(
         return [np.concatenate([p[i] for p in parts]) for i in range(len(start))], joined
 
     begin = time.perf_counter()
-    if num_burnin:
-        burnin = adaptive_kernel('hmc', problem.target_log_prob_fn, dtype, num_burnin, mean_length=1.0)
-        states, _ = run(burnin, problem.start, num_burnin, 'burn-in', 0)
-        problem = problem.scaled(_scale_of(states, metric), [tf.constant(part[-1]) for part in states])
+    # Two windows: what the first finds of the scales lets the second see the rest.
+    for index, num in enumerate((num_burnin // 2, num_burnin - num_burnin // 2)):
+        if num:
+            burnin = adaptive_kernel('hmc', problem.target_log_prob_fn, dtype, num, mean_length=1.0 + index)
+            states, _ = run(burnin, problem.start, num, f'burn-in {index + 1}', index, bool(jit_compile))
+            problem = problem.scaled(_scale_of(states, metric), [tf.constant(part[-1]) for part in states])
+    dimension = sum(math.prod(part.shape[1:]) for part in problem.start)
     if metric is None and kernel in ('explicit', 'implicit'):
-        metric = SoftAbsMetric(_SCALED_ALPHA)
+        metric = SoftAbsMetric(_SCALED_ALPHA) if dimension <= _MAX_DENSE else MongeMetric(dimension**-0.5)
     main = adaptive_kernel(
         kernel,
         problem.target_log_prob_fn,
@@ -144,7 +158,8 @@ def sample_posterior(
         target_accept_prob,
         trajectory_length,
     )
-    states, traced = run(main, problem.start, num_adaptation + num_draws, 'sampling', 1)
+    jit = prefers_xla(metric, num_chains, dimension) if jit_compile is None else jit_compile
+    states, traced = run(main, problem.start, num_adaptation + num_draws, 'sampling', 2, jit)
     bar.close()
     seconds = time.perf_counter() - begin
     result = PosteriorDraws(

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_rmhmc.data_sum import SumOverData
 from tfp_rmhmc.state import is_list_like
 
 __all__ = ['Problem', 'problem_of']
@@ -41,8 +42,9 @@ class Problem:
         def stretch(parts: Any) -> list[tf.Tensor]:
             return [s * part for s, part in zip(scale, parts, strict=True)]
 
+        target = self.target_log_prob_fn
         return Problem(
-            lambda *parts: self.target_log_prob_fn(*stretch(parts)),
+            target.of(stretch) if isinstance(target, SumOverData) else lambda *parts: target(*stretch(parts)),
             [part / s for s, part in zip(scale, start, strict=True)],
             lambda parts: self.constrain(stretch(parts)),
             self.names,
@@ -60,6 +62,7 @@ def problem_of(model: Any, num_chains: int, initial_state: Any, seed: tf.Tensor,
     elif hasattr(model, 'target_log_prob_fn') and hasattr(model, 'initial_state'):
         start = model.initial_state(num_chains, seed) if initial_state is None else initial_state
         problem = _from_log_density(model.target_log_prob_fn, num_chains, start)
+        problem = dataclasses.replace(problem, names=list(getattr(model, 'names', problem.names)))
     elif callable(model):
         if initial_state is None:
             raise ValueError('`initial_state` must be given with a log density, shaped [num_chains, ...]; got None.')

@@ -68,6 +68,7 @@ def run_chunks(
     chunk_size: int,
     seed: tf.Tensor,
     jit_compile: bool,
+    may_fall_back: bool,
     prefix: str,
     saved: dict[str, np.ndarray],
     checkpoint: Checkpoint,
@@ -79,23 +80,25 @@ def run_chunks(
       trace_fn: what is kept of each.
       start: state parts.
       num_transitions: in all.
-      chunk_size: transitions between two looks at the clock.
+      chunk_size: transitions between two looks at the clock, at most. All chunks are of one size, so that one program is
+        compiled; what the last one makes too many is dropped.
       seed: int32[2]; each chunk's is derived from it and the chunk's number.
       jit_compile: whether XLA compiles the chunk.
+      may_fall_back: whether to go on in a plain graph if XLA cannot compile the target.
       prefix: of this run's keys in the checkpoint.
       saved: the checkpoint's arrays; grows with the run.
       checkpoint: saved to after each chunk.
     """
 
-    @tf.function(autograph=False, jit_compile=jit_compile)
+    @tf.function(autograph=False)
     def first_results(state: list[tf.Tensor]) -> Any:
         return kernel.bootstrap_results(state)
 
-    def run(num: int) -> Callable[..., Any]:
+    def compiled_chunk(*arguments: Any) -> Callable[..., Any]:
         @tf.function(autograph=False, jit_compile=jit_compile)
         def chunk(state: list[tf.Tensor], results: Any, seed: tf.Tensor) -> Any:
             return tfp.mcmc.sample_chain(
-                num,
+                size,
                 state,
                 previous_kernel_results=results,
                 kernel=kernel,
@@ -104,13 +107,16 @@ def run_chunks(
                 seed=seed,
             )
 
-        return chunk
+        return chunk.get_concrete_function(*arguments)
 
-    results = first_results(start)
+    # Concrete functions: TensorFlow warns of functions that are traced each time they are called, as these are, once.
+    results = first_results.get_concrete_function(start)(start)
     template = results
     state = start
     done = 0
-    compiled: dict[int, Callable[..., Any]] = {}
+    num_chunks = -(-num_transitions // chunk_size)
+    size = -(-num_transitions // num_chunks)
+    run_chunk: Callable[..., Any] | None = None
     states_key, trace_key, results_key = f'{prefix}.state', f'{prefix}.trace', f'{prefix}.results'
     if f'{prefix}.done' in saved:
         done = int(saved[f'{prefix}.done'])
@@ -123,16 +129,23 @@ def run_chunks(
         results = tf.nest.pack_sequence_as(template, flat)
         yield states, trace
     while done < num_transitions:
-        num = min(chunk_size, num_transitions - done)
-        compiled.setdefault(num, run(num))
         chunk_seed = tf.constant(np.random.SeedSequence([*_words(seed), done]).generate_state(2).view(np.int32))
-        chunk = compiled[num](state, results, chunk_seed)
+        try:
+            run_chunk = run_chunk or compiled_chunk(state, results, chunk_seed)
+            chunk = run_chunk(state, results, chunk_seed)
+        except Exception:  # whatever XLA cannot do; if the target itself is at fault, the graph will say so
+            if not (jit_compile and may_fall_back):
+                raise
+            jit_compile = False
+            run_chunk = compiled_chunk(state, results, chunk_seed)
+            chunk = run_chunk(state, results, chunk_seed)
+        kept = min(size, num_transitions - done)
         results = chunk.final_kernel_results
-        state = [part[-1] for part in chunk.all_states]
-        done += num
+        state = [part[kept - 1] for part in chunk.all_states]
+        done += kept
         states, trace = (
-            [part.numpy() for part in chunk.all_states],
-            {key: value.numpy() for key, value in chunk.trace.items()},
+            [part.numpy()[:kept] for part in chunk.all_states],
+            {key: value.numpy()[:kept] for key, value in chunk.trace.items()},
         )
         for i, part in enumerate(states):
             _append(saved, f'{states_key}.{i}', part)
@@ -148,13 +161,19 @@ def run_chunks(
 def progress_bar(total: int, wanted: bool | None) -> Any:
     """A tqdm bar, or something that takes the same calls in silence: without tqdm, in logs, or if not wanted."""
     if wanted is None:
-        wanted = sys.stderr.isatty() or 'ipykernel' in sys.modules
+        wanted = sys.stderr.isatty() or _in_notebook()
     if wanted:
         try:
             from tqdm.auto import tqdm
         except ImportError:
             wanted = False
     return tqdm(total=total, unit='draw') if wanted else _Silent()
+
+
+def _in_notebook() -> bool:
+    # That IPython is imported says nothing: plotting and test tools import it too.
+    ipython = sys.modules.get('IPython')
+    return ipython is not None and ipython.get_ipython() is not None
 
 
 class _Silent:

@@ -65,6 +65,8 @@ def adaptive_kernel(
         target_accept_prob=tf.constant(
             scheme.target_accept_prob if target_accept_prob is None else target_accept_prob, dtype
         ),
+        # The chains' mean. The default, their harmonic mean, lets one bad chain of many shorten everybody's step.
+        reduce_fn=tfp.math.reduce_logmeanexp,
     )
 
 

@@ -1,0 +1,77 @@
+"""Targets of TFP's inference gym, whose true means and standard deviations come with it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfp_rmhmc as rm
+from tests.numeric import assert_moments
+
+pytestmark = [
+    pytest.mark.statistical,
+    pytest.mark.filterwarnings(
+        'ignore:R-hat', 'ignore:The energy fraction', 'ignore:.*trajectories (diverged|could not be)'
+    ),
+]
+# Metric (None: sample_posterior's own), chains, draws, mean trajectory length. The gym's banana and funnel are flows, slow
+# for each step and hardly slower for more chains.
+SETTINGS = {
+    'Banana': (None, 16, 100, 2.0),
+    'NealsFunnel': (None, 16, 120, 3.0),
+    'IllConditionedGaussian': (rm.HessianMetric(), 4, 150, 2.0),
+    'EightSchools': (None, 4, 300, 4.0),
+}
+
+
+def gym_target(name):
+    with np.testing.suppress_warnings() as quiet:
+        quiet.filter(Warning)
+        from inference_gym.using_tensorflow import targets
+
+        return getattr(targets, name)()
+
+
+@pytest.mark.parametrize('kernel', ['explicit', 'implicit'])
+@pytest.mark.parametrize('name', SETTINGS)
+def test_the_gyms_true_moments(name, kernel):
+    target = gym_target(name)
+    metric, num_chains, num_draws, length = SETTINGS[name]
+    rng = np.random.default_rng(0)
+    start = tf.nest.map_structure(
+        lambda shape, dtype: tf.constant(rng.normal(size=[num_chains, *shape]), dtype), target.event_shape, target.dtype
+    )
+    structure = target.dtype
+
+    def log_prob(*parts):
+        return target.unnormalized_log_prob(tf.nest.pack_sequence_as(structure, parts))
+
+    result = rm.sample_posterior(
+        num_draws,
+        log_prob,
+        num_chains=num_chains,
+        initial_state=start,
+        kernel=kernel,
+        metric=metric,
+        trajectory_length=length,
+        num_adaptation=100,
+        seed=2,
+    )
+    truth = target.sample_transformations['identity']
+    truth_error = truth.ground_truth_mean_standard_error
+    if truth_error is None:
+        truth_error = tf.nest.map_structure(np.zeros_like, truth.ground_truth_mean)
+    for draws, mean, deviation, error in zip(
+        *[
+            tf.nest.flatten(x)
+            for x in (result.draws, truth.ground_truth_mean, truth.ground_truth_standard_deviation, truth_error)
+        ],
+        strict=True,
+    ):
+        draws = draws.numpy().astype(np.float64)
+        if name == 'NealsFunnel':
+            # The coordinates after the first have a kurtosis of exp(9), so no usable standard error; in units of their own
+            # scale, exp(first / 2), they are standard normal.
+            draws[..., 1:] *= np.exp(-0.5 * draws[..., :1])
+            deviation = np.append(deviation[0], np.ones(9))
+        # The gym's standard deviations come without errors; they are from the same runs as its means.
+        assert_moments(draws, mean, deviation, error)
