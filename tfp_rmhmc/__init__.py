@@ -1,6 +1,8 @@
 """Riemannian manifold Hamiltonian Monte Carlo for TensorFlow Probability."""
 
+from tfp_rmhmc import keras
 from tfp_rmhmc._version import __version__
+from tfp_rmhmc.data_sum import SumOverBatches, SumOverReplicas
 from tfp_rmhmc.diagnostic import default_trace_fn, initial_velocity_getter_fn, proposed_velocity_getter_fn
 from tfp_rmhmc.integrator import (
     GeneralizedLeapfrog,
@@ -28,7 +30,7 @@ from tfp_rmhmc.metric import (
     PullbackMetric,
     SoftAbsMetric,
 )
-from tfp_rmhmc.sampling import PosteriorDraws, sample_posterior
+from tfp_rmhmc.sampling import PosteriorDraws, prefers_xla, sample_posterior
 
 __all__ = [
     'DenseMetric',
@@ -48,6 +50,8 @@ __all__ = [
     'PullbackMetric',
     'SoftAbsMetric',
     'Status',
+    'SumOverBatches',
+    'SumOverReplicas',
     'SymmetricProjection',
     'TaoBinding',
     'UncalibratedExplicitRiemannianHMC',
@@ -55,6 +59,8 @@ __all__ = [
     '__version__',
     'default_trace_fn',
     'initial_velocity_getter_fn',
+    'keras',
+    'prefers_xla',
     'proposed_velocity_getter_fn',
     'sample_posterior',
 ]

@@ -1,0 +1,6 @@
+"""Posteriors of Keras models: from a model and data to a log density over its weights, and back to predictions."""
+
+from tfp_rmhmc.keras.posterior import KerasPosterior, make_posterior
+from tfp_rmhmc.keras.predictive import Predictive
+
+__all__ = ['KerasPosterior', 'Predictive', 'make_posterior']

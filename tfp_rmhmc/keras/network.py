@@ -1,0 +1,126 @@
+"""A Keras model as a pure function of its trainable weights."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+__all__ = ['Network']
+
+# Convolutions whose filters differ between chains are not vectorised by TensorFlow: a loop over chains is as fast, and XLA
+# can compile it.
+_LOOPED_LAYERS = ('Conv',)
+
+
+class Network:
+    """`outputs = network(x, weights)`, with everything but the trainable weights fixed at its present value.
+
+    Layers are in inference mode. Neither the model nor its variables are changed, and later training of the model does
+    not change the network.
+
+    Args:
+      model: a built Keras 3 model (TensorFlow backend) or tf_keras model.
+    """
+
+    def __init__(self, model: Any):
+        _check_model(model)
+        self._model = model
+        variables = model.trainable_variables
+        self.weights = [tf.constant(_value_of(v)) for v in variables]
+        self.names = _names_of(variables, model.name)
+        # Copies: constants, as far as any derivative or later training is concerned.
+        self._others = [tf.constant(_value_of(v)) for v in model.non_trainable_variables]
+        self._loops_over_chains = any(
+            kind in type(layer).__name__ for layer in _layers_of(model) for kind in _LOOPED_LAYERS
+        )
+
+    @property
+    def dimension(self) -> int:
+        """The number of trainable weights."""
+        return sum(math.prod(weight.shape) for weight in self.weights)
+
+    def __call__(self, x: Any, weights: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Outputs `[batch..., N, ...]` for inputs `[N, ...]` and weights `[batch..., shape...]`."""
+        batch_rank = weights[0].shape.rank - self.weights[0].shape.rank
+        if batch_rank == 0:
+            return self._call(x, weights)
+        batch = tf.shape(weights[0])[:batch_rank]
+        flat = [
+            tf.reshape(weight, tf.concat([[-1], tf.shape(weight)[batch_rank:]], axis=0)) if batch_rank > 1 else weight
+            for weight in weights
+        ]
+        num_chains = flat[0].shape[0]
+        if self._loops_over_chains and num_chains is not None:
+            outputs = tf.stack([self._call(x, [weight[i] for weight in flat]) for i in range(num_chains)])
+        else:
+            outputs = tf.vectorized_map(lambda weights: self._call(x, weights), flat)
+        if batch_rank == 1:
+            return outputs
+        return tf.reshape(outputs, tf.concat([batch, tf.shape(outputs)[1:]], axis=0))
+
+    def _call(self, x: Any, weights: Sequence[tf.Tensor]) -> tf.Tensor:
+        if hasattr(self._model, 'stateless_call'):
+            outputs, _ = self._model.stateless_call(list(weights), self._others, x, training=False)
+            return tf.convert_to_tensor(outputs)
+        # Eager operations read a variable's memory, past the substitute; operations of a graph do not.
+        call = tf.function(self._call_tf_keras, autograph=False) if tf.executing_eagerly() else self._call_tf_keras
+        return call(x, list(weights))
+
+    def _call_tf_keras(self, x: Any, weights: list[tf.Tensor]) -> tf.Tensor:
+        variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
+        with _substituted(variables, [*weights, *self._others]):
+            return tf.convert_to_tensor(self._model(x, training=False))
+
+
+@contextlib.contextmanager
+def _substituted(variables: Sequence[Any], values: Sequence[tf.Tensor]) -> Iterator[None]:
+    """Lets each `tf.Variable` read as a tensor, for models that have no `stateless_call`."""
+    try:
+        for variable, value in zip(variables, values, strict=True):
+            variable.value = lambda value=value: value
+            variable.read_value = variable.value
+            variable.sparse_read = lambda indices, name=None, value=value: tf.gather(value, indices, name=name)
+        yield
+    finally:
+        for variable in variables:
+            for name in ('value', 'read_value', 'sparse_read'):
+                variable.__dict__.pop(name, None)
+
+
+def _check_model(model: Any) -> None:
+    if not hasattr(model, 'trainable_variables') or not hasattr(model, 'built'):
+        raise TypeError(f'`model` must be a Keras model, got {model!r}.')
+    if not model.built:
+        raise ValueError(f'`model` {model.name!r} must be built: call it once on data, or give it an input shape.')
+    if not model.trainable_variables:
+        raise ValueError(f'`model` {model.name!r} has no trainable weights: nothing is left to sample.')
+    dtypes = {np.dtype(_value_of(v).dtype).name for v in model.trainable_variables}
+    if len(dtypes) > 1:
+        raise ValueError(f'The trainable weights of `model` must share one dtype, got {sorted(dtypes)}.')
+    for layer in _layers_of(model):
+        if getattr(layer, 'stateful', False) is True:
+            raise ValueError(
+                f'Layer {layer.name!r} is stateful: its outputs depend on earlier calls, so the posterior is not defined; '
+                'build it with stateful=False.'
+            )
+
+
+def _layers_of(model: Any) -> list[Any]:
+    """The model's layers, those of nested models too."""
+    flatten = getattr(model, '_flatten_layers', None)
+    return list(flatten(include_self=False)) if flatten is not None else list(model.layers)
+
+
+def _value_of(variable: Any) -> np.ndarray:
+    return np.asarray(variable.numpy())
+
+
+def _names_of(variables: Sequence[Any], model_name: str) -> list[str]:
+    """`layer/weight`, with a number where two are alike."""
+    names = [getattr(v, 'path', v.name).removeprefix(f'{model_name}/').removesuffix(':0') for v in variables]
+    return [name if names.count(name) == 1 else f'{name}_{names[:i].count(name)}' for i, name in enumerate(names)]

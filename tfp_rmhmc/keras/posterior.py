@@ -1,0 +1,251 @@
+"""The posterior of a network's weights."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_rmhmc.data_sum import SumOverBatches
+from tfp_rmhmc.keras.likelihood import Likelihood, likelihood_of
+from tfp_rmhmc.keras.network import Network
+from tfp_rmhmc.keras.predictive import Predictive
+from tfp_rmhmc.keras.prior import NormalPrior, prior_scales
+from tfp_rmhmc.metric import GaussNewtonMetric
+
+__all__ = ['KerasPosterior', 'make_posterior']
+
+# A priori the logarithm of an inferred noise scale is N(-1, 1): a scale of 0.1 to 1.4, for observations of unit variance.
+_LOG_SCALE_MEAN, _LOG_SCALE_DEVIATION = -1.0, 1.0
+
+
+def make_posterior(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    likelihood: str | Callable[[tf.Tensor], tfp.distributions.Distribution] = 'gaussian',
+    prior: Any = 'fan_in',
+    noise_scale: float | None = 1.0,
+    batch_size: int | None = None,
+) -> KerasPosterior:
+    """The posterior of a Keras model's trainable weights.
+
+    Layers are in inference mode: dropout is off, batch normalisation uses its moving statistics. Frozen layers stay as they
+    are. The model is not changed by sampling, and training it afterwards does not change the posterior.
+
+    Args:
+      model: a built Keras 3 model (Sequential, functional or subclassed; TensorFlow backend) or tf_keras model, with
+        outputs `[N, K]`.
+      x: inputs, `[N, ...]` or a structure of these; or a finite `tf.data.Dataset` of batches `(x, y)`.
+      y: observations; None with a dataset.
+      likelihood: `'gaussian'` (y like the outputs), `'bernoulli'` (y 0 or 1, outputs logits), `'categorical'` (y integer
+        labels, outputs logits), `'poisson'` (y counts, outputs log rates), or a callable from outputs `[batch..., N, K]` to
+        a `tfd.Distribution` of the observations.
+      prior: standard deviations of independent normals of mean 0. By default `'fan_in'`: 1 / sqrt(fan-in) for kernels, 1
+        for biases and the rest; or a number; or a dict from layer or weight names to numbers; or a list with one per
+        weight; or a callable from the weights to their log density `[batch...]`.
+      noise_scale: of the Gaussian likelihood; None infers it: the state then has one more part, its logarithm, N(-1, 1) a
+        priori.
+      batch_size: if given, the log density is summed over batches of this size, and never holds more than one.
+
+    Returns:
+      A `KerasPosterior`.
+    """
+    network = Network(model)
+    terms = likelihood_of(likelihood, noise_scale)
+    is_dataset = isinstance(x, tf.data.Dataset)
+    if is_dataset != (y is None):
+        raise ValueError('`y` must be given with arrays and left out with a dataset of (x, y), got the opposite.')
+    if batch_size is not None and (is_dataset or int(batch_size) != batch_size or batch_size < 1):
+        raise ValueError(f'`batch_size` must be a positive integer, for arrays only; got {batch_size!r}.')
+    if is_dataset and not (isinstance(x.element_spec, tuple) and len(x.element_spec) == 2):
+        raise ValueError(f'`x` must be a dataset of pairs (x, y), got elements {x.element_spec}.')
+    first_x, first_y = next(iter(x)) if is_dataset else (tf.nest.map_structure(tf.convert_to_tensor, x), y)
+    observed = _check_data(network, terms, first_x, first_y)
+    _warn_of_fixed_statistics(model)
+    if is_dataset:
+        data = x
+    elif batch_size is not None:
+        data = tf.data.Dataset.from_tensor_slices((first_x, observed)).batch(batch_size)
+    else:
+        data = (first_x, observed)
+    shapes = [weight.shape.as_list() for weight in network.weights]
+    if not callable(prior):
+        prior = NormalPrior(prior_scales(prior, network.names, shapes), shapes, network.weights[0].dtype)
+    return KerasPosterior(network, terms, prior, data)
+
+
+class KerasPosterior:
+    """The posterior of a network's weights; made by `make_posterior`.
+
+    The state is the list of trainable weights, each `[batch..., shape...]`, followed by the logarithm of the noise scale,
+    `[batch..., 1]`, if that is inferred.
+
+    Attributes:
+      names: of the state parts.
+      target_log_prob_fn: the log density of the state parts, `[batch...]`.
+    """
+
+    def __init__(self, network: Network, likelihood: Likelihood, prior: Any, data: Any):
+        self._network = network
+        self._likelihood = likelihood
+        self._prior = prior
+        self._data = data
+        self.names = network.names + (['log_noise_scale'] if likelihood.has_log_scale else [])
+        self.target_log_prob_fn: Callable[..., tf.Tensor]
+        if isinstance(data, tf.data.Dataset):
+            self.target_log_prob_fn = SumOverBatches(self._log_likelihood, data, self.log_prior)
+        else:
+            self.target_log_prob_fn = lambda *parts: self._log_likelihood(data, *parts) + self.log_prior(*parts)
+
+    @property
+    def dimension(self) -> int:
+        """The number of coordinates of the state."""
+        return self._network.dimension + int(self._likelihood.has_log_scale)
+
+    def log_prior(self, *parts: tf.Tensor) -> tf.Tensor:
+        """Of state parts `[batch..., shape...]`: `[batch...]`."""
+        weights, log_scale = self._split(parts)
+        log_prior = self._prior.log_prob(*weights) if isinstance(self._prior, NormalPrior) else self._prior(*weights)
+        if log_scale is None:
+            return log_prior
+        normal = tfp.distributions.Normal(
+            tf.cast(_LOG_SCALE_MEAN, log_scale.dtype), tf.cast(_LOG_SCALE_DEVIATION, log_scale.dtype)
+        )
+        return log_prior + normal.log_prob(log_scale)[..., 0]
+
+    def initial_state(self, num_chains: int | None = None, seed: Any = (0, 0), from_prior: bool = False) -> list[tf.Tensor]:
+        """State parts `[num_chains, shape...]`, or of one chain without that dimension.
+
+        Args:
+          num_chains: all start at the model's weights when the posterior was made.
+          seed: int32[2], of the prior draws.
+          from_prior: whether to draw from the prior instead, each chain its own.
+        """
+        num = 1 if num_chains is None else num_chains
+        if from_prior:
+            if not isinstance(self._prior, NormalPrior):
+                raise ValueError('`from_prior` needs a prior given by scales, got a callable.')
+            parts = self._prior.draw(num, seed)
+        else:
+            parts = [tf.repeat(weight[tf.newaxis], num, axis=0) for weight in self._network.weights]
+        if self._likelihood.has_log_scale:
+            parts.append(tf.fill([num, 1], tf.cast(_LOG_SCALE_MEAN, parts[0].dtype)))
+        return [part[0] for part in parts] if num_chains is None else parts
+
+    def gauss_newton_metric(self, prior_precision: Any = None) -> GaussNewtonMetric:
+        """`GaussNewtonMetric` of this network and likelihood.
+
+        Args:
+          prior_precision: scalar or `[dimension]`; by default that of the prior, if it was given by scales.
+        """
+        if prior_precision is None:
+            if not isinstance(self._prior, NormalPrior):
+                raise ValueError('`prior_precision` must be given where the prior is a callable, got None.')
+            prior_precision = self._prior.precision()
+            if self._likelihood.has_log_scale:
+                prior_precision = np.append(prior_precision, _LOG_SCALE_DEVIATION**-2.0)
+        information_fn = self._likelihood.information_fn
+        if information_fn is None:
+            raise ValueError(
+                'A Gauss-Newton metric needs a likelihood of known Fisher information: gaussian, bernoulli, categorical or '
+                'poisson, not a callable.'
+            )
+        if isinstance(self.target_log_prob_fn, SumOverBatches):
+            return GaussNewtonMetric(self._natural_parameters, information_fn, prior_precision, self.target_log_prob_fn)
+        output_fn = lambda *parts: self._natural_parameters(self._data, *parts)  # noqa: E731
+        return GaussNewtonMetric(output_fn, information_fn, prior_precision)
+
+    def predict(self, draws: Any, x: Any, batch_size: int = 32) -> Predictive:
+        """The predictive distribution at inputs `x`, a mixture over draws.
+
+        Args:
+          draws: of `sample_posterior` or `sample_chain`: state parts, each `[draws..., shape...]` with any number of
+            leading dimensions.
+          x: inputs, `[N, ...]`.
+          batch_size: draws evaluated together.
+        """
+        x = tf.nest.map_structure(tf.convert_to_tensor, x)
+
+        def outputs_fn(*parts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+            weights, log_scale = self._split(parts)
+            return self._network(x, weights), log_scale
+
+        return Predictive(outputs_fn, self._likelihood, self._flat_draws(draws), batch_size)
+
+    def load(self, draw: Sequence[Any], model: Any) -> None:
+        """Puts one draw, the state parts without leading dimensions, into a model of the same architecture."""
+        weights, _ = self._split(draw)
+        variables = model.trainable_variables
+        ours, theirs = [tuple(np.shape(w)) for w in weights], [tuple(v.shape) for v in variables]
+        if ours != theirs:
+            raise ValueError(f"`draw` must have the shapes of the model's trainable weights, {theirs}, got {ours}.")
+        for variable, weight in zip(variables, weights, strict=True):
+            variable.assign(weight)
+
+    def _split(self, parts: Sequence[Any]) -> tuple[list[Any], Any]:
+        """Weights, and the log of the noise scale or None."""
+        if len(parts) != len(self.names):
+            raise ValueError(f'The state must have {len(self.names)} parts, {self.names}, got {len(parts)}.')
+        return (list(parts[:-1]), parts[-1]) if self._likelihood.has_log_scale else (list(parts), None)
+
+    def _log_likelihood(self, data: Any, *parts: tf.Tensor) -> tf.Tensor:
+        x, y = data
+        weights, log_scale = self._split(parts)
+        outputs = self._network(x, weights)
+        observed = self._likelihood.observations(y, outputs[(0,) * (outputs.shape.rank - 2)])
+        return tf.reduce_sum(self._likelihood.log_prob(observed, outputs, log_scale), axis=-1)
+
+    def _natural_parameters(self, data: Any, *parts: tf.Tensor) -> tf.Tensor:
+        x, _ = data
+        weights, log_scale = self._split(parts)
+        return self._likelihood.natural_parameters(self._network(x, weights), log_scale)
+
+    def _flat_draws(self, draws: Any) -> list[np.ndarray]:
+        events = [weight.shape.as_list() for weight in self._network.weights]
+        if self._likelihood.has_log_scale:
+            events.append([1])
+        parts = [np.asarray(part) for part in draws]
+        self._split(parts)
+        for name, part, event in zip(self.names, parts, events, strict=True):
+            if part.ndim <= len(event) or list(part.shape[part.ndim - len(event) :]) != event:
+                raise ValueError(f'`draws` of {name!r} must have shape [draws..., {event}], got {part.shape}.')
+        return [np.reshape(part, [-1, *event]) for part, event in zip(parts, events, strict=True)]
+
+
+def _check_data(network: Network, likelihood: Likelihood, x: Any, y: Any) -> tf.Tensor:
+    """The observations as tensors; raises one sentence if data, model and likelihood do not fit."""
+    with tf.GradientTape() as tape:
+        tape.watch(network.weights)
+        outputs = network(x, network.weights)
+        if outputs.shape.rank != 2:
+            raise ValueError(f'`model` must give outputs of shape [N, K], got {outputs.shape}.')
+        num_inputs = tf.nest.flatten(x)[0].shape[0]
+        if outputs.shape[0] != num_inputs:
+            raise ValueError(f'`model` must give one row of outputs for each of {num_inputs} inputs, got {outputs.shape}.')
+        observed = likelihood.observations(y, outputs)
+        log_scale = tf.zeros([1], outputs.dtype) if likelihood.has_log_scale else None
+        log_prob = tf.reduce_sum(likelihood.log_prob(observed, outputs, log_scale))
+    if not np.array_equal(outputs, network(x, network.weights), equal_nan=True):
+        raise ValueError('`model` gives different outputs for the same inputs: a layer is random at inference.')
+    for name, gradient in zip(network.names, tape.gradient(log_prob, network.weights), strict=True):
+        if gradient is None:
+            raise ValueError(f'The likelihood has no gradient with respect to {name!r}: a layer is not differentiable.')
+    if not np.isfinite(log_prob):
+        raise ValueError(f"The log likelihood at the model's weights is {log_prob.numpy()}: not finite.")
+    return observed
+
+
+def _warn_of_fixed_statistics(model: Any) -> None:
+    for layer in model.layers:
+        if 'BatchNormalization' in type(layer).__name__:
+            warnings.warn(
+                f'Layer {layer.name!r} normalises with its moving statistics, which stay as they are: the posterior is '
+                'conditional on them.',
+                stacklevel=3,
+            )
