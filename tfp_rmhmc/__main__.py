@@ -1,74 +1,84 @@
-"""`python -m tfp_rmhmc`: Neal's funnel with HMC and with explicit and implicit Riemannian manifold HMC, as a table."""
+"""`python -m tfp_rmhmc [funnel | logistic | prior | omega | digits]`: the paper's experiments, as tables and pictures."""
 
 from __future__ import annotations
 
 import argparse
-import time
-
-import numpy as np
-import tensorflow as tf
-import tensorflow_probability as tfp
-
-import tfp_rmhmc
+import importlib
+import logging
+import os
+import pathlib
+import sys
 
 __all__ = ['main']
 
-
-def funnel_log_prob(q: tf.Tensor) -> tf.Tensor:
-    """v ~ N(0, 9) and x_i ~ N(0, exp(-v)), with v the first coordinate; unnormalised."""
-    v, x = q[..., 0], q[..., 1:]
-    return -tf.square(v) / 18.0 + 0.5 * x.shape[-1] * v - 0.5 * tf.exp(v) * tf.reduce_sum(tf.square(x), axis=-1)
-
-
-def kl_of_v(v: np.ndarray) -> float:
-    """KL(N(0, 9) || N(mean, variance)) with the moments of the draws, the paper's figure of merit."""
-    mean, variance = np.mean(v), np.var(v)
-    return float(0.5 * (9.0 / variance + mean**2 / variance - 1.0 + np.log(variance / 9.0)))
+# name: module and what it shows. Modules are imported when they are run: TensorFlow takes seconds.
+EXPERIMENTS = {
+    'funnel': ('funnel', 'Table 1: the funnel with NUTS, hand-tuned HMC, implicit and explicit RMHMC (the default)'),
+    'logistic': ('logistic', 'figure 1: paths of the three schemes on a 1-D logistic regression, from (10, 0)'),
+    'prior': ('prior', 'appendix D: the influence of the prior on a 10-D logistic regression'),
+    'omega': ('omega', 'appendix D: the influence of Omega on one trajectory'),
+    'digits': ('digits', 'a convolutional network on the digits of scikit-learn, with HMC and RMHMC'),
+}
 
 
-def sample(kernel: tfp.mcmc.TransitionKernel, start: np.ndarray, num_draws: int, seed: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Draws `[num_draws, chains, D]` and log accept ratios."""
+class _Parser(argparse.ArgumentParser):
+    """Errors in one sentence, exit code 2."""
 
-    @tf.function(autograph=False)
-    def run() -> tuple[tf.Tensor, tf.Tensor]:
-        return tfp.mcmc.sample_chain(
-            num_draws,
-            tf.constant(start),
-            kernel=kernel,
-            num_burnin_steps=20,
-            trace_fn=lambda _, results: results.log_accept_ratio,
-            seed=(seed, 0),
-        )
-
-    return run()
+    def error(self, message: str) -> None:  # type: ignore[override]
+        print(f'tfp_rmhmc: {message}.', file=sys.stderr)
+        raise SystemExit(2)
 
 
-def main() -> None:
-    """Runs the samplers on the same funnel and prints a line for each."""
-    parser = argparse.ArgumentParser(prog='tfp_rmhmc', description=__doc__.split(':', 1)[1])
-    parser.add_argument('--draws', type=int, default=100, help='draws of each chain')
-    parser.add_argument('--chains', type=int, default=16)
+def _positive(text: str) -> int:
+    value = int(text) if text.lstrip('-').isdigit() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f'must be a positive integer, got {text!r}')
+    return value
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    listing = '\n'.join(f'  {name:9} {text}' for name, (_, text) in EXPERIMENTS.items())
+    parser = _Parser(
+        prog='python -m tfp_rmhmc',
+        description=f'The experiments of Cobb et al. 2019:\n{listing}',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('experiment', nargs='?', default='funnel', choices=list(EXPERIMENTS), metavar='experiment')
     parser.add_argument('--seed', type=int, default=1)
-    arguments = parser.parse_args()
-    step = np.float64
-    kernels = {
-        'HMC': tfp.mcmc.HamiltonianMonteCarlo(funnel_log_prob, step(0.2), 25),
-        'implicit RMHMC': tfp_rmhmc.ImplicitRiemannianHMC(funnel_log_prob, step(0.25), 28),
-        'explicit RMHMC': tfp_rmhmc.ExplicitRiemannianHMC(funnel_log_prob, step(0.2), 36),
-    }
-    print(f'10 + 1 dimensional funnel, {arguments.chains} chains of {arguments.draws} draws')
-    print(f'{"scheme":16}{"KL of v":>9}{"acceptance":>12}{"R-hat of v":>12}{"ESS of v":>10}{"seconds":>9}')
-    start = np.random.default_rng(arguments.seed).normal(size=(arguments.chains, 11))
-    for name, kernel in kernels.items():
-        begin = time.perf_counter()
-        draws, log_accept_ratio = sample(kernel, start, arguments.draws, arguments.seed)
-        seconds = time.perf_counter() - begin
-        v = draws[..., 0]
-        acceptance = np.exp(np.minimum(log_accept_ratio, 0.0)).mean()
-        r_hat = tfp.mcmc.potential_scale_reduction(v).numpy()
-        ess = tfp.mcmc.effective_sample_size(v, cross_chain_dims=1).numpy()
-        print(f'{name:16}{kl_of_v(v.numpy()):9.4f}{acceptance:12.2f}{r_hat:12.3f}{ess:10.0f}{seconds:9.1f}', flush=True)
+    parser.add_argument('--draws', type=_positive, default=None, help='of each chain; the baselines make 25 times as many')
+    parser.add_argument('--chains', type=_positive, default=4)
+    parser.add_argument('--kernel', default='all', choices=['all', 'nuts', 'hmc', 'implicit', 'explicit'])
+    parser.add_argument('--metric', default='softabs', choices=['softabs', 'softabs-1', 'diagonal', 'monge', 'euclidean'])
+    parser.add_argument('--dtype', default='float64', choices=['float64', 'float32'])
+    parser.add_argument('--jit', action=argparse.BooleanOptionalAction, default=True, help='compile with XLA')
+    parser.add_argument('--out', default='tfp_rmhmc_out', help='directory for the figures')
+    parser.add_argument('--quick', action='store_true', help='a tenth of the draws')
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs an experiment; returns the exit code."""
+    options = parse(arguments)
+    try:  # now, not after minutes of sampling
+        pathlib.Path(options.out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f'tfp_rmhmc: --out {options.out} cannot be a directory: {error.strerror}.', file=sys.stderr)
+        return 2
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+    logging.getLogger('tensorflow').setLevel(
+        logging.ERROR
+    )  # TFP's effective sample size warns of its own Fourier transform
+    module = importlib.import_module(f'tfp_rmhmc.experiment.{EXPERIMENTS[options.experiment][0]}')
+    try:
+        return module.run(options)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        print(f'tfp_rmhmc: {str(error).splitlines()[0]}', file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print('interrupted', file=sys.stderr)
+        return 130
 
 
 if __name__ == '__main__':
-    main()
+    raise SystemExit(main())

@@ -1,0 +1,103 @@
+"""The command: every experiment at a small size, errors in one sentence, and what Ctrl-C leaves."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from tfp_rmhmc.__main__ import main
+from tfp_rmhmc.experiment import funnel, run
+
+SMALL = ['--draws', '6', '--chains', '2', '--no-jit']
+FIGURES = {
+    'funnel': ['funnel_diagnostics.png', 'funnel_draws.png', 'funnel_marginal.png'],
+    'logistic': ['logistic_paths.png'],
+    'prior': ['prior.png'],
+    'omega': ['omega.png'],
+    'digits': ['digits.png'],
+}
+
+
+@pytest.mark.filterwarnings('ignore::RuntimeWarning', 'ignore::UserWarning')
+@pytest.mark.parametrize('experiment', FIGURES)
+def test_an_experiment_prints_a_table_and_saves_figures(experiment, tmp_path, capsys):
+    assert main([experiment, *SMALL, '--out', str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert 'figure' in printed
+    assert sorted(path.name for path in pathlib.Path(tmp_path).iterdir()) == FIGURES[experiment]
+    if experiment == 'funnel':
+        for name in ('NUTS', 'HMC, hand-tuned', 'implicit RMHMC', 'explicit RMHMC', 'KL of v', 'ESS/s'):
+            assert name in printed
+        assert 'For each effective sample, explicit RMHMC was' in printed
+
+
+def test_float32_and_another_metric(tmp_path, capsys):
+    arguments = [
+        'funnel',
+        *SMALL,
+        '--kernel',
+        'explicit',
+        '--dtype',
+        'float32',
+        '--metric',
+        'softabs-1',
+        '--out',
+        str(tmp_path),
+    ]
+    assert main(arguments) == 0
+    assert 'float32' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'word'),
+    [
+        (['banana'], 'banana'),
+        (['--draws', '0'], '--draws'),
+        (['--chains', 'many'], '--chains'),
+        (['--kernel', 'gibbs'], 'gibbs'),
+        (['--dtype', 'float16'], 'float16'),
+        (['--nonsense'], '--nonsense'),
+    ],
+)
+def test_errors_are_one_sentence_and_exit_code_2(arguments, word, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(arguments)
+    assert raised.value.code == 2
+    error = capsys.readouterr().err
+    assert word in error
+    assert error.count('\n') == 1
+
+
+def test_an_output_directory_that_cannot_be_made(tmp_path, capsys):
+    (tmp_path / 'file').write_text('')
+    assert main(['funnel', *SMALL, '--kernel', 'hmc', '--out', str(tmp_path / 'file')]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.count('\n') == 1
+    assert '--out' in printed.err
+    assert not printed.out  # said before anything was sampled
+
+
+def test_ctrl_c_leaves_the_table_so_far(monkeypatch, tmp_path, capsys):
+    chunks = []
+
+    def interrupted(*args, **kwargs):
+        for chunk in original(*args, **kwargs):
+            chunks.append(chunk)
+            if len(chunks) > 25:
+                raise KeyboardInterrupt
+            yield chunk
+
+    original = run.run_chunks
+    monkeypatch.setattr(run, 'run_chunks', interrupted)
+    assert main(['funnel', '--draws', '20', '--chains', '2', '--no-jit', '--out', str(tmp_path)]) == 130
+    printed = capsys.readouterr().out
+    assert 'NUTS' in printed
+    assert '(interrupted)' in printed
+    assert 'explicit RMHMC ' not in printed
+
+
+def test_the_divergence_of_the_marginal():
+    assert funnel.kl_of_v(3.0 * np.random.default_rng(0).standard_normal(400_000)) < 1e-4
+    # Closed form: a variance of 9/4 and a mean of 1.
+    v = 1.0 + 1.5 * np.array([-1.0, 1.0])
+    assert funnel.kl_of_v(v) == pytest.approx(0.5 * (4.0 + 4.0 / 9.0 - 1.0 - np.log(4.0)))

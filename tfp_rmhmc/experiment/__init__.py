@@ -1,0 +1,1 @@
+"""The paper's experiments, for `python -m tfp_rmhmc`."""
