@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)  # compared by identity: arrays have no truth value
 class Target:
     """A log density on `[batch..., D]` and `draws(num, seed) -> [num, D]`, exact or close to it."""
 
@@ -17,6 +17,7 @@ class Target:
     dimension: int
     log_prob: Callable[[tf.Tensor], tf.Tensor]
     draws: Callable[[int, int], np.ndarray]
+    inputs: np.ndarray | None = None
 
 
 def funnel(dimension: int = 11) -> Target:
@@ -85,4 +86,53 @@ def logistic(num: int = 1000, dimension: int = 25) -> Target:
         noise = np.random.default_rng(seed).standard_normal((num_draws, dimension))
         return w + np.linalg.solve(np.linalg.cholesky(precision).T, noise.T).T
 
-    return Target(f'logistic-{dimension}', dimension, log_prob, draws)
+    return Target(f'logistic-{dimension}', dimension, log_prob, draws, x)
+
+
+def eight_schools() -> Target:
+    """Centred, 10-D: mu ~ N(0, 10), log tau ~ N(5, 1), eight effects; starts near the prior's middle."""
+    sigma = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+    y = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+
+    def log_prob(q):
+        mu, log_tau, theta = q[..., 0], q[..., 1], q[..., 2:]
+        centred = tf.square(theta - mu[..., tf.newaxis]) * tf.exp(-2.0 * log_tau)[..., tf.newaxis]
+        likelihood = tf.square((theta - tf.cast(y, q.dtype)) / tf.cast(sigma, q.dtype))
+        prior = tf.square(mu / 10.0) + tf.square(log_tau - 5.0) + 16.0 * log_tau
+        return -0.5 * (prior + tf.reduce_sum(centred + likelihood, axis=-1))
+
+    def draws(num, seed):
+        rng = np.random.default_rng(seed)
+        mu, log_tau = 4.0 + 3.0 * rng.standard_normal((num, 1)), 2.0 + 0.5 * rng.standard_normal((num, 1))
+        theta = mu + np.exp(log_tau) * rng.standard_normal((num, 8))
+        return np.concatenate([mu, log_tau, theta], axis=1)
+
+    return Target('eight-schools', 10, log_prob, draws)
+
+
+def stochastic_volatility(num: int = 100) -> Target:
+    """Log volatilities h of `num` returns, an AR(1) process with its mean, persistence and scale: num + 3 dimensions."""
+    rng = np.random.default_rng(3)
+    h = np.zeros(num)
+    for i in range(1, num):
+        h[i] = 0.95 * h[i - 1] + 0.25 * rng.standard_normal()
+    returns = np.exp(0.5 * h) * rng.standard_normal(num)
+
+    def log_prob(q):
+        mean, persistence, log_scale = q[..., 0], tf.tanh(q[..., 1]), q[..., 2]
+        h = q[..., 3:]
+        centred = h - mean[..., tf.newaxis]
+        innovation = centred[..., 1:] - persistence[..., tf.newaxis] * centred[..., :-1]
+        stationary = 1.0 - tf.square(persistence)
+        precision = tf.exp(-2.0 * log_scale)
+        process = precision * (tf.reduce_sum(tf.square(innovation), axis=-1) + stationary * tf.square(centred[..., 0]))
+        likelihood = tf.reduce_sum(h + tf.square(tf.cast(returns, q.dtype)) * tf.exp(-h), axis=-1)
+        prior = tf.square(mean) + tf.square(q[..., 1] - 1.5) + 4.0 * tf.square(log_scale + 1.5)
+        return -0.5 * (process + likelihood + prior) - num * log_scale + 0.5 * tf.math.log(stationary)
+
+    def draws(count, seed):
+        rng = np.random.default_rng(seed)
+        noise = 0.1 * rng.standard_normal((count, num + 3))
+        return noise + np.concatenate([[0.0, 1.5, -1.4], h])
+
+    return Target(f'stochastic-volatility-{num + 3}', num + 3, log_prob, draws)

@@ -1,0 +1,69 @@
+"""Effective samples for each second and each metric evaluation, at step sizes that each sampler tuned for itself."""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+import tfp_rmhmc as rm
+from benchmarks import targets
+
+CASES = {  # target, metric of the Riemannian kernels, draws; the least ESS of these coordinates is reported
+    'funnel 11': (targets.funnel(11), rm.SoftAbsMetric(), 200),
+    'funnel 51': (targets.funnel(51), rm.SoftAbsMetric(), 40),
+    'logistic 1000 x 25': (targets.logistic(1000, 25), rm.HessianMetric(), 200),
+    'eight schools, centred': (targets.eight_schools(), None, 300),
+    'stochastic volatility 103': (targets.stochastic_volatility(100), None, 20),
+}
+
+
+def run(quick: bool = False) -> dict:
+    """A line for each target and sampler."""
+    found: dict = {}
+    print(f'{"target":26}{"sampler":10}{"step":>8}{"accept":>8}{"least ESS":>11}{"ESS/s":>9}{"ESS/1000 G":>12}{"R-hat":>7}')
+    for name, (target, metric, num_draws) in CASES.items():
+        if quick and target.dimension > 60:
+            continue
+        for kernel in ('explicit', 'implicit', 'hmc', 'nuts'):
+            is_baseline = kernel in ('hmc', 'nuts')
+            draws = (num_draws // 4 if quick else num_draws) * (5 if is_baseline else 1)
+            begin = time.perf_counter()
+            with warnings.catch_warnings():
+                warnings.simplefilter('ignore')
+                result = rm.sample_posterior(
+                    draws,
+                    target.log_prob,
+                    initial_state=target.draws(8, 5),
+                    num_chains=8,
+                    kernel=kernel,
+                    metric=None if is_baseline else metric,
+                    num_burnin=100,
+                    num_adaptation=min(100, draws),
+                    seed=1,
+                )
+            seconds = time.perf_counter() - begin
+            x = result.draws.numpy()
+            ess = tfp.mcmc.effective_sample_size(tf.constant(x), cross_chain_dims=1, filter_beyond_positive_pairs=True)
+            least = float(np.min(ess))
+            evaluations = float(result.trace['metric_evaluations'].sum())
+            row = {
+                'step_size': float(result.trace['step_size'][-1, 0]),
+                'acceptance': float(result.trace['acceptance_rate'].mean()),
+                'least_ess': least,
+                'ess_per_second': least / seconds,
+                'ess_per_1000_evaluations': 1000.0 * least / evaluations if evaluations else float('nan'),
+                'r_hat': float(max(np.max(value) for value in result.r_hat().values())),
+                'seconds': seconds,
+            }
+            found[f'{name} {kernel}'] = row
+            print(
+                f'{name:26}{kernel:10}{row["step_size"]:8.3f}{row["acceptance"]:8.2f}{least:11.0f}'
+                f'{row["ess_per_second"]:9.2f}{row["ess_per_1000_evaluations"]:12.2f}{row["r_hat"]:7.2f}',
+                flush=True,
+            )
+    print('ESS/s counts everything: tracing, compilation, burn-in and adaptation. G: metric evaluations.')
+    return found

@@ -1,0 +1,71 @@
+"""Time and memory of a call."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ['exponent', 'growth_during', 'peak_megabytes', 'seconds_of']
+
+
+def seconds_of(fn: Callable[[], Any], least_seconds: float = 1.0, most_calls: int = 200) -> tuple[float, float]:
+    """First call (tracing and compilation), and the fastest of the calls that follow for `least_seconds`."""
+    begin = time.perf_counter()
+    _finish(fn())
+    first = time.perf_counter() - begin
+    best, spent, calls = float('inf'), 0.0, 0
+    while spent < least_seconds and calls < most_calls:
+        begin = time.perf_counter()
+        _finish(fn())
+        took = time.perf_counter() - begin
+        best, spent, calls = min(best, took), spent + took, calls + 1
+    return first, best
+
+
+def _finish(result: Any) -> None:
+    """Waits for a result that is computed in the background, as JAX's are."""
+    if hasattr(result, 'block_until_ready'):
+        result.block_until_ready()
+
+
+def peak_megabytes(module: str, expression: str) -> float:
+    """What the first run of a function takes on top of what was there, in MB, in a process of its own.
+
+    In a process that has run before, TensorFlow's allocator has memory left over and nothing would grow.
+
+    Args:
+      module: that is imported.
+      expression: on that module's names, giving a function of no arguments that has been traced but not run.
+    """
+    script = f'from {module} import *; from benchmarks.measure import growth_during; print(growth_during({expression}))'
+    environment = os.environ | {'TF_CPP_MIN_LOG_LEVEL': '3'}
+    ran = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True, env=environment, check=False)
+    return float(ran.stdout.split()[-1]) if ran.returncode == 0 else float('nan')
+
+
+def growth_during(fn: Callable[[], Any]) -> float:
+    """The growth of the process's largest resident memory during a call, in MB."""
+    gc.collect()
+    with open('/proc/self/clear_refs', 'w') as file:
+        file.write('5')  # forget the largest so far
+    before = _status('VmRSS')
+    _finish(fn())
+    return (_status('VmHWM') - before) / 1024.0
+
+
+def _status(key: str) -> float:
+    with open('/proc/self/status') as file:
+        return float(next(line for line in file if line.startswith(key)).split()[1])
+
+
+def exponent(sizes: list[float], values: list[float]) -> float:
+    """The power with which values grow, fitted to the upper half of the sizes."""
+    half = len(sizes) // 2
+    return float(np.polyfit(np.log(sizes[half:]), np.log(values[half:]), 1)[0])

@@ -1,0 +1,132 @@
+"""Time of one leapfrog step of one chain on the 11-D funnel, beside the floor of its factorisations and BlackJAX's."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+import tfp_rmhmc as rm
+from benchmarks import peers, targets
+from benchmarks.measure import seconds_of
+from tfp_rmhmc import autodiff
+
+GROUPS = 4
+KERNELS = {
+    'explicit': lambda log_prob, step, num: rm.ExplicitRiemannianHMC(log_prob, step, num),
+    'generalized leapfrog': lambda log_prob, step, num: rm.ImplicitRiemannianHMC(log_prob, step, num),
+    'implicit midpoint': lambda log_prob, step, num: rm.ImplicitRiemannianHMC(
+        log_prob, step, num, integrator=rm.ImplicitMidpoint()
+    ),
+}
+STEP_SIZE, NUM_STEPS = 0.14, 25  # the paper's
+
+
+def run(quick: bool = False) -> dict:
+    """Microseconds for each chain and step."""
+    target = targets.funnel(11)
+    found: dict = {'microseconds': {}, 'floor': {}, 'blackjax': {}, 'choice': {}, 'logistic': {}}
+    sizes = [1, 64, 512] if quick else [1, 64, 512, 4096]
+    print(f'{"chains":>7} {"dtype":8}{"floor":>16}' + ''.join(f'{name + " graph / XLA":>36}' for name in KERNELS))
+    for num_chains in sizes:
+        for dtype in (np.float64, np.float32):
+            start = tf.constant(target.draws(num_chains, 3).astype(dtype))
+            # The two metric evaluations of an explicit step, as LAPACK's factorisations alone: of these Hessians, whose
+            # repeated eigenvalues make them easy, and of matrices in general.
+            hessians = -autodiff.hessian(target.log_prob, start)[2]
+            random = tf.constant(np.random.default_rng(0).normal(size=hessians.shape).astype(dtype))
+            eigh = tf.function(lambda matrix: tf.linalg.eigh(matrix)[1], autograph=False)
+            floors = [
+                2e6 * seconds_of(lambda: eigh(matrix), 0.3)[1] / num_chains  # noqa: B023
+                for matrix in (hessians, random + tf.linalg.matrix_transpose(random))
+            ]
+            cells = []
+            for name, make in KERNELS.items():
+                times = []
+                for jit in (False, True):
+
+                    @tf.function(autograph=False, jit_compile=jit)
+                    def transition(q, make=make, dtype=dtype):
+                        kernel = make(target.log_prob, dtype(STEP_SIZE), NUM_STEPS)
+                        return kernel.one_step(q, kernel.bootstrap_results(q), seed=(1, 2))[0]
+
+                    took = seconds_of(lambda: transition(start), 0.5)[1]  # noqa: B023
+                    times.append(1e6 * took / num_chains / NUM_STEPS)
+                cells.append(f'{times[0]:20.1f} / {times[1]:8.1f} us')
+                found['microseconds'][f'{name} {num_chains} {dtype.__name__}'] = times
+            found['floor'][f'{num_chains} {dtype.__name__}'] = floors
+            print(f'{num_chains:7d} {dtype.__name__:8}{floors[0]:8.1f} / {floors[1]:5.1f}' + '   '.join(cells), flush=True)
+    print(f'\nexplicit, float64, in {GROUPS} compiled groups (`compiled_groups`), which run beside each other')
+    for num_chains in sizes[1:]:
+        start = tf.constant(target.draws(num_chains, 3))
+
+        @tf.function(autograph=False)
+        def grouped(q):
+            kernel = rm.ExplicitRiemannianHMC(target.log_prob, np.float64(STEP_SIZE), NUM_STEPS, compiled_groups=GROUPS)
+            return kernel.one_step(q, kernel.bootstrap_results(q), seed=(1, 2))[0]
+
+        took = 1e6 * seconds_of(lambda: grouped(start), 0.5)[1] / num_chains / NUM_STEPS  # noqa: B023
+        found['microseconds'][f'explicit {num_chains} float64'].append(took)
+        print(f'{num_chains:7d}{took:10.1f} us', flush=True)
+    print('\nchosen by sample_posterior, and how much slower than the faster of the two')
+    for num_chains in sizes:
+        graph, xla = found['microseconds'][f'explicit {num_chains} float64'][:2]
+        jit = rm.prefers_xla(rm.SoftAbsMetric(), num_chains, 11)
+        found['choice'][num_chains] = (xla if jit else graph) / min(graph, xla)
+        print(f'{num_chains:7d} {"XLA" if jit else "graph":6}{found["choice"][num_chains]:6.2f}')
+    if peers.has('blackjax'):
+        print('\nBlackJAX rmhmc (implicit midpoint), us for each chain and step, and how many times ours')
+        for num_chains in (1, 64, 512):
+            transition, acceptance = peers.blackjax_funnel_transition(num_chains, STEP_SIZE, NUM_STEPS)
+            theirs = 1e6 * seconds_of(transition, 0.5)[1] / num_chains / NUM_STEPS
+            ours = min(found['microseconds'][f'explicit {num_chains} float64'])
+            found['blackjax'][num_chains] = {'microseconds': theirs, 'ratio': theirs / ours, 'acceptance': acceptance}
+            print(
+                f'{num_chains:7d}{theirs:10.0f}{theirs / ours:8.1f} times   (its acceptance {acceptance:.2f})', flush=True
+            )
+    else:
+        print('\nBlackJAX is not installed: pip install blackjax')
+    found['logistic'] = _logistic()
+    return found
+
+
+def _logistic() -> dict:
+    """Logistic regression 1,000 x 25: metrics that know the model against the generic Hessian."""
+    target = targets.logistic(1000, 25)
+    x = target.inputs
+    # The information is linear in the weights sigma (1 - sigma) of the observations: one product with what does not change.
+    outer = np.reshape(x[:, :, None] * x[:, None, :], [len(x), -1])
+
+    def fisher(w):
+        logits = _logits(x, w)
+        information = tf.matmul(tf.sigmoid(logits) * tf.sigmoid(-logits), tf.constant(outer))
+        return tf.reshape(information, [-1, 25, 25]) + tf.eye(25, dtype=w.dtype)
+
+    metrics = {
+        'SoftAbsMetric': rm.SoftAbsMetric(),
+        'HessianMetric': rm.HessianMetric(),
+        'GaussNewtonMetric': rm.GaussNewtonMetric(lambda w: _logits(x, w), 'bernoulli'),
+        'FisherMetric': rm.FisherMetric(fisher),
+    }
+    found = {}
+    print(
+        '\nlogistic regression 1,000 x 25, 16 chains, us for each chain and step: graph / XLA, and how many times SoftAbs'
+    )
+    start = tf.constant(target.draws(16, 3))
+    for name, metric in metrics.items():
+        times = []
+        for jit in (False, True):
+
+            @tf.function(autograph=False, jit_compile=jit)
+            def transition(q, metric=metric):
+                kernel = rm.ExplicitRiemannianHMC(target.log_prob, np.float64(0.3), 5, metric=metric)
+                return kernel.one_step(q, kernel.bootstrap_results(q), seed=(1, 2))[0]
+
+            times.append(1e6 * seconds_of(lambda: transition(start), 0.5)[1] / 16 / 5)
+        found[name] = times
+        ratio = min(found['SoftAbsMetric']) / min(times)
+        print(f'{name:18}{times[0]:10.0f} / {times[1]:8.0f}{ratio:8.1f}', flush=True)
+    return found
+
+
+def _logits(x: np.ndarray, w: tf.Tensor) -> tf.Tensor:
+    return tf.tensordot(w, tf.cast(x, w.dtype), [[-1], [1]])
