@@ -6,18 +6,20 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
+SMALL = 'num_burnin=4, num_adaptation=4,'
 
 
 @pytest.mark.filterwarnings('ignore::UserWarning', 'ignore::FutureWarning', 'ignore::RuntimeWarning')
 def test_the_python_blocks_run(capsys):
     blocks = re.findall(r'```python\n(.*?)```', (ROOT / 'README.md').read_text(), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     code = '\n'.join(blocks)
     for full, small in [
         ('sample_chain(200,', 'sample_chain(4,'),
-        ('num_leapfrog_steps=36', 'num_leapfrog_steps=2'),
+        ('num_leapfrog_steps=50', 'num_leapfrog_steps=2'),
         ('num_burnin_steps=20', 'num_burnin_steps=1'),
-        ('sample_posterior(500, schools,', 'sample_posterior(6, schools, num_burnin=4, num_adaptation=4,'),
+        ('sample_posterior(500, schools,', f'sample_posterior(6, schools, jit_compile=False, {SMALL}'),
+        ('sample_posterior(100, posterior,', f'sample_posterior(6, posterior, jit_compile=False, {SMALL}'),
     ]:
         assert full in code
         code = code.replace(full, small)
@@ -32,3 +34,11 @@ def test_there_are_exactly_two_commands():
     assert len(commands) == 2
     assert all(command.count('\n') == 1 and command.startswith('python3 -m venv .venv') for command in commands)
     assert 'pytest' in commands[1]
+
+
+def test_links_lead_somewhere():
+    for page in ('README.md', 'colabs/REPRODUCTION.md', 'benchmarks/README.md'):
+        text = (ROOT / page).read_text()
+        for link in re.findall(r'\]\(([^)#]+)\)', text):
+            if not link.startswith('http'):
+                assert ((ROOT / page).parent / link).exists(), f'{page} links to {link}'
