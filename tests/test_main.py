@@ -9,22 +9,23 @@ from tfp_rmhmc.__main__ import main
 from tfp_rmhmc.experiment import funnel, run
 
 SMALL = ['--draws', '6', '--chains', '2', '--no-jit']
-FIGURES = {
-    'funnel': ['funnel_diagnostics.png', 'funnel_draws.png', 'funnel_marginal.png'],
-    'logistic': ['logistic_paths.png'],
-    'prior': ['prior.png'],
-    'omega': ['omega.png'],
-    'digits': ['digits.png'],
+FIGURES = {  # and options that make it small
+    'funnel': (['funnel_diagnostics.png', 'funnel_draws.png', 'funnel_marginal.png'], SMALL),
+    'logistic': (['logistic_paths.png'], ['--draws', '6', '--no-jit']),
+    'prior': (['prior.png'], SMALL),
+    'omega': (['omega.png'], []),
+    'digits': (['digits.png'], ['--draws', '6']),
 }
 
 
 @pytest.mark.filterwarnings('ignore::RuntimeWarning', 'ignore::UserWarning')
 @pytest.mark.parametrize('experiment', FIGURES)
 def test_an_experiment_prints_a_table_and_saves_figures(experiment, tmp_path, capsys):
-    assert main([experiment, *SMALL, '--out', str(tmp_path)]) == 0
+    figures, options = FIGURES[experiment]
+    assert main([experiment, *options, '--out', str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert 'figure' in printed
-    assert sorted(path.name for path in pathlib.Path(tmp_path).iterdir()) == FIGURES[experiment]
+    assert sorted(path.name for path in pathlib.Path(tmp_path).iterdir()) == figures
     if experiment == 'funnel':
         for name in ('NUTS', 'HMC, hand-tuned', 'implicit RMHMC', 'explicit RMHMC', 'KL of v', 'ESS/s'):
             assert name in printed
@@ -57,6 +58,8 @@ def test_float32_and_another_metric(tmp_path, capsys):
         (['--kernel', 'gibbs'], 'gibbs'),
         (['--dtype', 'float16'], 'float16'),
         (['--nonsense'], '--nonsense'),
+        (['omega', '--chains', '2'], '--chains (got 2)'),
+        (['digits', '--no-jit'], '--jit (got False)'),
     ],
 )
 def test_errors_are_one_sentence_and_exit_code_2(arguments, word, capsys):

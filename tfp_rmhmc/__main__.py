@@ -11,13 +11,22 @@ import sys
 
 __all__ = ['main']
 
-# name: module and what it shows. Modules are imported when they are run: TensorFlow takes seconds.
+# name: what it shows, and the options that it takes beside --seed, --out and --quick.
 EXPERIMENTS = {
-    'funnel': ('funnel', 'Table 1: the funnel with NUTS, hand-tuned HMC, implicit and explicit RMHMC (the default)'),
-    'logistic': ('logistic', 'figure 1: paths of the three schemes on a 1-D logistic regression, from (10, 0)'),
-    'prior': ('prior', 'appendix D: the influence of the prior on a 10-D logistic regression'),
-    'omega': ('omega', 'appendix D: the influence of Omega on one trajectory'),
-    'digits': ('digits', 'a convolutional network on the digits of scikit-learn, with HMC and RMHMC'),
+    'funnel': (
+        'Table 1: the funnel with NUTS, hand-tuned HMC, implicit and explicit RMHMC (the default)',
+        {'draws', 'chains', 'kernel', 'metric', 'dtype', 'jit'},
+    ),
+    'logistic': (
+        'figure 1: paths of the three schemes on a 1-D logistic regression, from (10, 0)',
+        {'draws', 'dtype', 'jit'},
+    ),
+    'prior': (
+        'appendix D: the influence of the prior on a 10-D logistic regression',
+        {'draws', 'chains', 'dtype', 'jit'},
+    ),
+    'omega': ('appendix D: the influence of Omega on one trajectory', {'dtype'}),
+    'digits': ('a convolutional network on the digits of scikit-learn, with HMC and RMHMC', {'draws'}),
 }
 
 
@@ -38,7 +47,7 @@ def _positive(text: str) -> int:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    listing = '\n'.join(f'  {name:9} {text}' for name, (_, text) in EXPERIMENTS.items())
+    listing = '\n'.join(f'  {name:9} {text}' for name, (text, _) in EXPERIMENTS.items())
     parser = _Parser(
         prog='python -m tfp_rmhmc',
         description=f'The experiments of Cobb et al. 2019:\n{listing}',
@@ -54,7 +63,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--jit', action=argparse.BooleanOptionalAction, default=True, help='compile with XLA')
     parser.add_argument('--out', default='tfp_rmhmc_out', help='directory for the figures')
     parser.add_argument('--quick', action='store_true', help='a tenth of the draws')
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    for name in sorted(set.union(*(taken for _, taken in EXPERIMENTS.values())) - EXPERIMENTS[options.experiment][1]):
+        value = getattr(options, name)
+        if value != parser.get_default(name):
+            parser.error(f'--{name} (got {value}) is not an option of the experiment {options.experiment}')
+    return options
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -66,10 +80,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f'tfp_rmhmc: --out {options.out} cannot be a directory: {error.strerror}.', file=sys.stderr)
         return 2
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-    logging.getLogger('tensorflow').setLevel(
-        logging.ERROR
-    )  # TFP's effective sample size warns of its own Fourier transform
-    module = importlib.import_module(f'tfp_rmhmc.experiment.{EXPERIMENTS[options.experiment][0]}')
+    # TFP's effective sample size warns of its own Fourier transform.
+    logging.getLogger('tensorflow').setLevel(logging.ERROR)
+    # Imported now, after the options are known to be right: TensorFlow takes seconds.
+    module = importlib.import_module(f'tfp_rmhmc.experiment.{options.experiment}')
     try:
         return module.run(options)
     except (ValueError, OSError, ModuleNotFoundError) as error:

@@ -13,7 +13,7 @@ import tensorflow_probability as tfp
 import tfp_rmhmc as rm
 from tfp_rmhmc.diagnostic import find_result
 from tfp_rmhmc.experiment.plot import COLORS, save_figure
-from tfp_rmhmc.experiment.run import Run, run_kernel
+from tfp_rmhmc.experiment.run import Run, acceptance_trace, run_kernel
 
 __all__ = ['funnel_log_prob', 'kl_of_v', 'run']
 
@@ -61,11 +61,10 @@ def make_kernel(kind: str, dtype: Any, metric: str, num_adaptation: int) -> tfp.
 
 
 def _trace(state: tf.Tensor, results: Any) -> dict[str, tf.Tensor]:
-    log_accept_ratio = find_result(results, 'log_accept_ratio')
-    kept = {'acceptance_rate': tf.exp(tf.minimum(log_accept_ratio, 0.0))}
+    kept = acceptance_trace(state, results)
     new_step_size = getattr(results, 'new_step_size', None)
     if new_step_size is not None:
-        kept['step_size'] = tf.broadcast_to(new_step_size, tf.shape(log_accept_ratio))
+        kept['step_size'] = tf.broadcast_to(new_step_size, tf.shape(kept['acceptance_rate']))
         kept['n_steps'] = find_result(results, 'leapfrogs_taken')
     proposed = find_result(results, 'proposed_results')
     if hasattr(proposed, 'num_metric_evaluations'):
@@ -98,7 +97,7 @@ def row(kind: str, result: Run) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """The table and the figures."""
-    dtype = {'float64': np.float64, 'float32': np.float32}[arguments.dtype]
+    dtype = np.dtype(arguments.dtype).type
     kinds = list(NAMES) if arguments.kernel == 'all' else [arguments.kernel]
     num_draws = arguments.draws or (100 if arguments.quick else 1000)
     # The paper's 10^5 draws of the baselines: a hundred times cheaper each.

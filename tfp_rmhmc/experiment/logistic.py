@@ -13,7 +13,7 @@ import tensorflow_probability as tfp
 import tfp_rmhmc as rm
 from tfp_rmhmc.experiment import regression
 from tfp_rmhmc.experiment.plot import COLORS, save_figure
-from tfp_rmhmc.experiment.run import Run, run_kernel
+from tfp_rmhmc.experiment.run import Run, acceptance_trace, run_kernel
 
 __all__ = ['run']
 
@@ -23,7 +23,7 @@ BETA = 0.01
 
 def run(arguments: argparse.Namespace) -> int:
     """Time and end point of each scheme, and a picture of the paths."""
-    dtype = {'float64': np.float64, 'float32': np.float32}[arguments.dtype]
+    dtype = np.dtype(arguments.dtype).type
     num_draws = arguments.draws or (20 if arguments.quick else 200)
     x, y = regression.make_data(100, MEANS, 0.3, arguments.seed)
     log_prob, metric = regression.log_density(x, y, BETA), regression.metric(x, BETA)
@@ -38,7 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
     print(f'{"scheme":16}{"wall time":>11}{"sampling":>11}{"acceptance":>12}{"draws until near mode":>23}{"mean of w":>11}')
     results: dict[str, Run] = {}
     for name, kernel in kernels.items():
-        result = run_kernel(name, kernel, start, num_draws, 0, arguments.seed, arguments.jit, _trace)
+        result = run_kernel(name, kernel, start, num_draws, 0, arguments.seed, arguments.jit, acceptance_trace)
+        if not len(result.draws):
+            return 130
         w = result.draws[:, 0, 0]
         near = np.flatnonzero(np.abs(w - mode[0]) < 1.0)
         arrival = str(near[0] + 1) if near.size else f'more than {len(w)}'
@@ -53,10 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
     path = save_figure(pathlib.Path(arguments.out) / 'logistic_paths.png', _paths(results, log_prob, dtype, start), 3)
     print(f'figure: {path}')
     return 0
-
-
-def _trace(state: tf.Tensor, results: Any) -> dict[str, tf.Tensor]:
-    return {'acceptance_rate': tf.exp(tf.minimum(results.log_accept_ratio, 0.0))}
 
 
 def _mode(log_prob: Any, dtype: Any) -> np.ndarray:

@@ -42,7 +42,7 @@ def trajectory(kernel_of: Any, start: np.ndarray, num_steps: int, seed: int) -> 
 
 def run(arguments: argparse.Namespace) -> int:
     """How far each trajectory gets from the implicit one, at the paper's step size and at ten times it, and a picture."""
-    dtype = {'float64': np.float64, 'float32': np.float32}[arguments.dtype]
+    dtype = np.dtype(arguments.dtype).type
     x, y = regression.make_data(100, np.array([2.0, 0.0]), 0.3, arguments.seed)
     log_prob, metric = regression.log_density(x, y, BETA), regression.metric(x, BETA)
     start = np.zeros([2], dtype)

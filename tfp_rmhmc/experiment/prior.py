@@ -11,9 +11,8 @@ import tensorflow_probability as tfp
 
 import tfp_rmhmc as rm
 from tfp_rmhmc.experiment import regression
-from tfp_rmhmc.experiment.logistic import _trace
 from tfp_rmhmc.experiment.plot import COLORS, save_figure
-from tfp_rmhmc.experiment.run import run_kernel
+from tfp_rmhmc.experiment.run import acceptance_trace, run_kernel
 
 __all__ = ['run']
 
@@ -22,7 +21,7 @@ BETAS = (0.2, 10.0)
 
 def run(arguments: argparse.Namespace) -> int:
     """Posterior means, accuracy and effective samples under each prior, and a picture of five weights."""
-    dtype = {'float64': np.float64, 'float32': np.float32}[arguments.dtype]
+    dtype = np.dtype(arguments.dtype).type
     num_draws = arguments.draws or (50 if arguments.quick else 400)
     rng = np.random.default_rng(arguments.seed)
     means = np.append(rng.normal(size=10), 0.0)
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         }
         for name, kernel in kernels.items():
             start = np.zeros([arguments.chains, 11], dtype)
-            result = run_kernel(name, kernel, start, num_draws, 50, arguments.seed, arguments.jit, _trace)
+            result = run_kernel(name, kernel, start, num_draws, 50, arguments.seed, arguments.jit, acceptance_trace)
             if not len(result.draws):
                 return 130
             flat = np.reshape(result.draws, [-1, 11])
