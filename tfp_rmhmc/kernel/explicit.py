@@ -72,7 +72,7 @@ class ExplicitRiemannianHMC(CalibratedKernel):
       store_parameters_in_results: whether step size and number of steps live in the kernel results, where adaptation
         wrappers find them.
       compiled_groups: if given, XLA compiles the trajectory inside a plain `tf.function`, for the chains in at most so many
-        equal groups, which run on as many cores of a CPU as there are; 8 is a good number for hundreds of chains. The
+        equal groups, which run on as many cores of a CPU as there are; 4 is a good number for hundreds of chains. The
         target must take any number of chains. Eagerly, and where XLA compiles the whole, it has no effect.
       experimental_shard_axis_names: must be None.
       name: for scopes in graphs.
