@@ -115,9 +115,8 @@ def _vectorized_rows(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tenso
     def row(unit_vector: tf.Tensor) -> tf.Tensor:
         return _pull_back(tape, outputs, inputs, tf.broadcast_to(unit_vector, tf.shape(outputs)))
 
-    if (
-        not vectorize or tf.executing_eagerly()
-    ):  # vectorized_map would trace anew on each eager call, which is slower than a loop
+    # Eagerly, vectorized_map would trace anew on each call, which is slower than a loop.
+    if not vectorize or tf.executing_eagerly():
         rows = tf.stack([row(unit) for unit in tf.unstack(unit_vectors)])
     else:
         rows = tf.vectorized_map(row, unit_vectors)
