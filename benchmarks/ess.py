@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_rmhmc as rm
-from benchmarks import targets
+from benchmarks import peers, targets
 
 CASES = {  # target, metric of the Riemannian kernels, draws; the least ESS of these coordinates is reported
     'funnel 11': (targets.funnel(11), rm.SoftAbsMetric(), 200),
@@ -24,7 +24,10 @@ CASES = {  # target, metric of the Riemannian kernels, draws; the least ESS of t
 def run(quick: bool = False) -> dict:
     """A line for each target and sampler."""
     found: dict = {}
-    print(f'{"target":26}{"sampler":10}{"step":>8}{"accept":>8}{"least ESS":>11}{"ESS/s":>9}{"ESS/1000 G":>12}{"R-hat":>7}')
+    print(
+        f'{"target":26}{"sampler":10}{"step":>8}{"accept":>8}{"least ESS":>11}{"ESS/s":>9}{"ESS/1000 G":>12}{"R-hat":>7}'
+        f'{"seconds":>9}'
+    )
     for name, (target, metric, num_draws) in CASES.items():
         if quick and target.dimension > 60:
             continue
@@ -46,24 +49,43 @@ def run(quick: bool = False) -> dict:
                     seed=1,
                 )
             seconds = time.perf_counter() - begin
-            x = result.draws.numpy()
-            ess = tfp.mcmc.effective_sample_size(tf.constant(x), cross_chain_dims=1, filter_beyond_positive_pairs=True)
-            least = float(np.min(ess))
-            evaluations = float(result.trace['metric_evaluations'].sum())
-            row = {
-                'step_size': float(result.trace['step_size'][-1, 0]),
-                'acceptance': float(result.trace['acceptance_rate'].mean()),
-                'least_ess': least,
-                'ess_per_second': least / seconds,
-                'ess_per_1000_evaluations': 1000.0 * least / evaluations if evaluations else float('nan'),
-                'r_hat': float(max(np.max(value) for value in result.r_hat().values())),
-                'seconds': seconds,
-            }
-            found[f'{name} {kernel}'] = row
-            print(
-                f'{name:26}{kernel:10}{row["step_size"]:8.3f}{row["acceptance"]:8.2f}{least:11.0f}'
-                f'{row["ess_per_second"]:9.2f}{row["ess_per_1000_evaluations"]:12.2f}{row["r_hat"]:7.2f}',
-                flush=True,
+            found[f'{name} {kernel}'] = _row(
+                name,
+                kernel,
+                result.draws.numpy(),
+                float(result.trace['step_size'][-1, 0]),
+                float(result.trace['acceptance_rate'].mean()),
+                seconds,
+                float(result.trace['metric_evaluations'].sum()),
             )
+        if name in peers.BLACKJAX_CASES and peers.has('blackjax'):
+            draws = num_draws // 4 if quick else num_draws
+            for step_size, x, acceptance, seconds in peers.blackjax_draws(name, target.draws(8, 5), draws):
+                found[f'{name} blackjax {step_size}'] = _row(name, 'blackjax', x, step_size, acceptance, seconds, 0.0)
     print('ESS/s counts everything: tracing, compilation, burn-in and adaptation. G: metric evaluations.')
+    print('BlackJAX has no burn-in and no adaptation here: it starts where the others do, with step sizes found by hand.')
     return found
+
+
+def _row(
+    name: str, sampler: str, draws: np.ndarray, step_size: float, acceptance: float, seconds: float, evaluations: float
+) -> dict:
+    """Prints a line and returns its figures; `draws: [num_draws, chains, D]`."""
+    ess = tfp.mcmc.effective_sample_size(tf.constant(draws), cross_chain_dims=1, filter_beyond_positive_pairs=True)
+    least = float(np.min(ess))
+    r_hat = rm.PosteriorDraws(draws, {'lp': draws[..., 0]}, {}, ['x'], {}).r_hat()['x'].max()
+    row = {
+        'step_size': step_size,
+        'acceptance': acceptance,
+        'least_ess': least,
+        'ess_per_second': least / seconds,
+        'ess_per_1000_evaluations': 1000.0 * least / evaluations if evaluations else float('nan'),
+        'r_hat': float(r_hat),
+        'seconds': seconds,
+    }
+    print(
+        f'{name:26}{sampler:10}{step_size:8.3f}{acceptance:8.2f}{least:11.0f}'
+        f'{row["ess_per_second"]:9.2f}{row["ess_per_1000_evaluations"]:12.2f}{r_hat:7.2f}{seconds:9.0f}',
+        flush=True,
+    )
+    return row

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-__all__ = ['blackjax_funnel_transition', 'has', 'mici_funnel_steps']
+__all__ = ['BLACKJAX_CASES', 'blackjax_draws', 'blackjax_funnel_transition', 'has', 'mici_funnel_steps']
 
 
 def has(name: str) -> bool:
@@ -18,33 +18,95 @@ def has(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def blackjax_funnel_transition(num_chains: int, step_size: float, num_steps: int) -> tuple[Callable[[], Any], float]:
-    """One compiled transition of BlackJAX's rmhmc on the 11-D funnel for `num_chains`, and its mean acceptance.
+# What BlackJAX samples here: `(target, step sizes to try, integration time)`.
+BLACKJAX_CASES = {
+    'funnel 11': (('funnel', 11), (0.2, 0.4), 7.0),
+    'funnel 51': (('funnel', 51), (0.2,), 7.0),
+    'logistic 1000 x 25': (('logistic', 25), (0.4, 0.8), 1.6),
+}
 
-    The diagonal of the Hessian is jittered by 1e-4 arange(D): with repeated eigenvalues its gradient is NaN and nothing is
-    accepted.
+
+def _blackjax_target(kind: str, dimension: int) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Log density and metric in JAX: SoftAbs with alpha = 1e6 on the funnel, the Hessian itself on the log-concave one.
+
+    The diagonal of the funnel's Hessian is jittered by 1e-4 arange(D): with repeated eigenvalues its gradient is NaN and
+    nothing is accepted.
     """
+    import jax
+    import jax.numpy as jnp
+
+    from benchmarks import targets
+
+    jax.config.update('jax_enable_x64', True)
+    if kind == 'logistic':
+        data = targets.logistic(1000, dimension)
+        x, y = jnp.array(data.inputs), jnp.array(data.labels)
+
+        def logistic_log_prob(w: Any) -> Any:
+            logits = x @ w
+            return jnp.sum(y * logits - jax.nn.softplus(logits)) - 0.5 * jnp.sum(w**2)
+
+        return logistic_log_prob, lambda w: -jax.hessian(logistic_log_prob)(w)
+
+    def log_prob(q: Any) -> Any:
+        v, x = q[0], q[1:]
+        return -(v**2) / 18.0 + 0.5 * (dimension - 1) * v - 0.5 * jnp.exp(v) * jnp.sum(x**2)
+
+    def metric(q: Any) -> Any:
+        eigenvalues, vectors = jnp.linalg.eigh(-jax.hessian(log_prob)(q) + jnp.diag(1e-4 * jnp.arange(dimension)))
+        return (vectors * (eigenvalues / jnp.tanh(1e6 * eigenvalues))) @ vectors.T
+
+    return log_prob, metric
+
+
+def blackjax_funnel_transition(num_chains: int, step_size: float, num_steps: int) -> tuple[Callable[[], Any], float]:
+    """One compiled transition of BlackJAX's rmhmc on the 11-D funnel for `num_chains`, and its mean acceptance."""
     import blackjax
     import jax
     import jax.numpy as jnp
 
-    jax.config.update('jax_enable_x64', True)
     from benchmarks import targets
 
-    def log_prob(q: Any) -> Any:
-        v, x = q[0], q[1:]
-        return -(v**2) / 18.0 + 5.0 * v - 0.5 * jnp.exp(v) * jnp.sum(x**2)
-
-    def metric(q: Any) -> Any:
-        eigenvalues, vectors = jnp.linalg.eigh(-jax.hessian(log_prob)(q) + jnp.diag(1e-4 * jnp.arange(11)))
-        return (vectors * (eigenvalues / jnp.tanh(1e6 * eigenvalues))) @ vectors.T
-
-    kernel = blackjax.rmhmc(log_prob, step_size, metric, num_integration_steps=num_steps)
+    kernel = blackjax.rmhmc(*_with_step(_blackjax_target('funnel', 11), step_size), num_integration_steps=num_steps)
     states = jax.vmap(kernel.init)(jnp.array(targets.funnel(11).draws(num_chains, 3)))
     step = jax.jit(jax.vmap(kernel.step))
     keys = jax.random.split(jax.random.PRNGKey(0), num_chains)
     _, info = step(keys, states)
     return lambda: step(keys, states)[0].position, float(np.mean(info.acceptance_rate))
+
+
+def blackjax_draws(case: str, start: np.ndarray, num_draws: int) -> Iterator[tuple[float, np.ndarray, float, float]]:
+    """Step size, draws `[num_draws, chains, D]`, acceptance and seconds of BlackJAX's rmhmc, for each step size to try.
+
+    It has no adaptation of its own for this kernel, and its trajectories are of one length.
+    """
+    import blackjax
+    import jax
+    import jax.numpy as jnp
+
+    target, step_sizes, length = BLACKJAX_CASES[case]
+    for step_size in step_sizes:
+        kernel = blackjax.rmhmc(
+            *_with_step(_blackjax_target(*target), step_size), num_integration_steps=round(length / step_size)
+        )
+
+        @jax.jit
+        def run(states: Any, key: Any, kernel: Any = kernel) -> Any:
+            def transition(states: Any, key: Any) -> Any:
+                states, info = jax.vmap(kernel.step)(jax.random.split(key, len(start)), states)
+                return states, (states.position, info.acceptance_rate)
+
+            return jax.lax.scan(transition, states, jax.random.split(key, num_draws))[1]
+
+        begin = time.perf_counter()
+        draws, acceptance = run(jax.vmap(kernel.init)(jnp.array(start)), jax.random.PRNGKey(0))
+        draws.block_until_ready()
+        yield step_size, np.asarray(draws), float(np.mean(acceptance)), time.perf_counter() - begin
+
+
+def _with_step(target: tuple[Any, Any], step_size: float) -> tuple[Any, float, Any]:
+    """The first arguments of `blackjax.rmhmc`."""
+    return target[0], step_size, target[1]
 
 
 def mici_funnel_steps(step_size: float, num_steps: int, jitter: float, num_chains: int = 20) -> tuple[float, float]:

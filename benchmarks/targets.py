@@ -18,6 +18,7 @@ class Target:
     log_prob: Callable[[tf.Tensor], tf.Tensor]
     draws: Callable[[int, int], np.ndarray]
     inputs: np.ndarray | None = None
+    labels: np.ndarray | None = None
 
 
 def funnel(dimension: int = 11) -> Target:
@@ -86,7 +87,7 @@ def logistic(num: int = 1000, dimension: int = 25) -> Target:
         noise = np.random.default_rng(seed).standard_normal((num_draws, dimension))
         return w + np.linalg.solve(np.linalg.cholesky(precision).T, noise.T).T
 
-    return Target(f'logistic-{dimension}', dimension, log_prob, draws, x)
+    return Target(f'logistic-{dimension}', dimension, log_prob, draws, x, y)
 
 
 def eight_schools() -> Target:
