@@ -24,6 +24,11 @@ class Hamiltonian:
         self._density = density
         self._metric = metric
 
+    @property
+    def has_natural_units(self) -> bool:
+        """Whether frequencies are about 1, the metric following the curvature of the log density."""
+        return self._metric.follows_curvature
+
     def at(self, position: tf.Tensor) -> LocalHamiltonian:
         """`H(position, .)`. Cost: one metric evaluation."""
         return LocalHamiltonian(self._metric.at(self._density, position))

@@ -199,3 +199,15 @@ def test_acceptance_in_very_many_dimensions(monkeypatch):
     _, without, _ = run(kernel, target, 0.002, start, 2, jit_compile=False)
     print(f'acceptance {acceptance:.3f}, with a round slack {without:.3f}')
     assert without < 0.2
+
+
+def test_acceptance_of_long_trajectories_goes_to_one_with_short_steps(monkeypatch):
+    """In 51 dimensions of the funnel: differences of momenta that do not vanish with the step size would not let it."""
+    kernel = explicit(rm.MetricCoupling(), 90, rm.SoftAbsMetric())
+    start = targets.funnel_draws(48, 51, seed=7)
+    _, acceptance, _ = run(kernel, targets.funnel, 0.07, start, 1, jit_compile=False)
+    monkeypatch.setattr(metric_coupling, '_MAX_NATURAL_ASPECT', float('inf'))
+    _, without, _ = run(kernel, targets.funnel, 0.07, start, 1, jit_compile=False)
+    print(f'acceptance {acceptance:.3f}, with a constant stiffness {without:.3f}')
+    assert acceptance > 0.9
+    assert without < 0.75

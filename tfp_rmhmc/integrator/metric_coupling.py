@@ -14,6 +14,10 @@ from tfp_rmhmc.noise import split_seed
 
 __all__ = ['MetricCoupling', 'Pair']
 
+# The largest k where frequencies are about 1: from 1.5 to 2 acceptance is highest, from 3 on the differences of momenta are
+# too large for small steps (`benchmarks/README.md`).
+_MAX_NATURAL_ASPECT = 2.0
+
 
 class Pair(NamedTuple):
     """Two points of phase space, all `[batch..., D]`.
@@ -38,7 +42,7 @@ class MetricCoupling(Dynamics):
 
     A and B are the shears of the doubled phase space (the paper's eq. 8), base and companion being (q~, p) and (q, p~).
     The coupling C turns the difference by a fixed angle in the metric at the base, which it does not move; k is
-    `stiffness / h`:
+    `stiffness / h`, and at most 2 if the metric follows the curvature:
 
         a_new = cos(angle) a - sin(angle) / k G(q)^-1 b,     b_new = sin(angle) k G(q) a + cos(angle) b.
 
@@ -61,7 +65,9 @@ class MetricCoupling(Dynamics):
     Why in units of the step size: copies in a direction of frequency w (in units of the metric) stay together if both
     `h k` and `h w^2 / k` are small beside the angle. With a constant k that asks for `h w^2` to be small, which a metric
     that does not follow the curvature (Euclidean, Monge) cannot give at any useful step; with k proportional to 1 / h it
-    asks for `h w` to be small, as the leapfrog does. For slacks the same.
+    asks for `h w` to be small, as the leapfrog does. For slacks the same. With a metric that follows the curvature w is
+    about 1 and k need not grow: differences of momenta, `slack h k`, then vanish with the step size, and with them what they
+    do to a long trajectory in many dimensions, whose acceptance would otherwise not go to 1 with short steps.
 
     Why this way round: the target itself turns differences, by about h a step. The coupling turns them against that.
 
@@ -72,7 +78,7 @@ class MetricCoupling(Dynamics):
     Second order in the step size. (Composition would not make it fourth: the angle belongs to the step, not to time.)
 
     The ratio r, close to 1, is that of the axes of the ellipse on which the steps turn the differences of a free particle;
-    with `e = stiffness / 2` it is `(1 + 2 e cot(angle) - e^2)^(-1/2)`. Without it each coordinate would lose a little at
+    with `e = h k / 2` it is `(1 + 2 e cot(angle) - e^2)^(-1/2)`. Without it each coordinate would lose a little at
     the ends of a trajectory, and half a million of them everything.
 
     The defaults are from `python -m benchmarks coupling`, whose optimum is flat. Angles near pi or 0 accept nothing.
@@ -82,7 +88,7 @@ class MetricCoupling(Dynamics):
       slack: positive, the standard deviation of the differences of positions, in units of the metric and the step size. A
         large one perturbs the trajectory; a small one leaves no room for what the centre does not anticipate.
       stiffness: positive, how much of the angle belongs to momenta: the frequency, times the step size, at which the
-        coupling turns differences as the target itself would.
+        coupling turns differences as the target itself would. The largest value of `h k`.
     """
 
     def __init__(self, angle: Any = 1.4, slack: Any = 0.3, stiffness: Any = 0.45):
@@ -105,7 +111,8 @@ class MetricCoupling(Dynamics):
         momentum_seed, gap_seed = split_seed(seed)
         start = hamiltonian.at(position)
         momentum = start.draw_momentum(momentum_seed)
-        slack = self._draw_slack(start, step_size, gap_seed)
+        scales = self._slack_scales(hamiltonian, step_size)
+        slack = _draw_slack(start, scales, gap_seed)
         center = self._center(hamiltonian, start, position, momentum, step_size)
         initial = Pair(position, momentum, slack[0] + center[0], slack[1] + center[1])
         final = self.integrate(hamiltonian, initial, step_size, num_steps)
@@ -122,7 +129,7 @@ class MetricCoupling(Dynamics):
             final.momentum,
             # Subtracted before the sum, as in `kinetic_energy_change`.
             auxiliary_energy_change=tf.reduce_sum(
-                self._slack_energies(end, step_size, final_slack) - self._slack_energies(start, step_size, slack), axis=-1
+                _slack_energies(end, scales, final_slack) - _slack_energies(start, scales, slack), axis=-1
             ),
             status=none + int(Status.OK),
             iterations=none,
@@ -138,6 +145,7 @@ class MetricCoupling(Dynamics):
         """
         dtype = pair.position.dtype
         last = 2 * num_steps
+        aspect = self._aspect(hamiltonian, step_size)
 
         def body(i: tf.Tensor, pair: Pair) -> tuple[tf.Tensor, Pair]:
             is_at_base = tf.equal(i % 2, 1)
@@ -158,16 +166,16 @@ class MetricCoupling(Dynamics):
 
             def move_companion() -> Pair:
                 d_position, d_momentum = 0.5 * step_size * velocity, 0.5 * step_size * force
-                a, b = self._turn(local, pair.position_gap + d_position, pair.momentum_gap + d_momentum, step_size)
+                a, b = self._turn(local, pair.position_gap + d_position, pair.momentum_gap + d_momentum, aspect)
                 return pair._replace(position_gap=a + d_position, momentum_gap=b + d_momentum)
 
             return i + 1, tf.cond(is_at_base, move_companion, move_base)
 
         return tf.while_loop(lambda i, _: i <= last, body, (tf.constant(0), pair))[1]
 
-    def _turn(self, base: LocalHamiltonian, a: tf.Tensor, b: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _turn(self, base: LocalHamiltonian, a: tf.Tensor, b: tf.Tensor, aspect: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """C, a linear map of the difference with determinant 1."""
-        angle, aspect = tf.cast(self._angle, a.dtype), self._aspect(step)
+        angle = tf.cast(self._angle, a.dtype)
         cosine, sine = tf.cos(angle), tf.sin(angle)
         return (
             cosine * a - (sine / aspect) * base.factor.solve(b),
@@ -190,31 +198,35 @@ class MetricCoupling(Dynamics):
         _, d_velocity, d_force = tf.while_loop(lambda sign, *_: sign > -2.0, body, (one, zero, zero))
         return -0.5 * half * d_velocity, -0.5 * half * d_force
 
-    def _draw_slack(self, local: LocalHamiltonian, step: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The differences that a trajectory starts with, less their centre."""
-        position_seed, momentum_seed = split_seed(seed)
-        a_scale, b_scale = self._slack_scales(step)
-        # G^-1 applied to a draw of covariance G has covariance G^-1.
-        return a_scale * local.velocity(local.draw_momentum(position_seed)), b_scale * local.draw_momentum(momentum_seed)
-
-    def _slack_energies(self, local: LocalHamiltonian, step: tf.Tensor, slack: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        """Terms that add up to minus the log density of the differences, up to a constant: `[batch..., D]`."""
-        a_scale, b_scale = self._slack_scales(step)
-        a, b = slack[0] / a_scale, slack[1] / b_scale
-        return 0.5 * (a * local.factor.multiply(a) + b * local.factor.solve(b))
-
-    def _slack_scales(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _slack_scales(self, hamiltonian: Hamiltonian, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Standard deviations of the differences of positions and momenta, in units of the metric."""
-        size, length = _size_of(step), _length_of(step)
-        # Steps of size zero turn on a circle.
-        stiffness = tf.cast(self._stiffness, step.dtype) * (size / length)
-        axes = _axes(stiffness, tf.tan(tf.cast(self._angle, step.dtype)))
-        a_scale = tf.cast(self._slack, step.dtype) * length
-        return a_scale, a_scale * self._aspect(step) / tf.sqrt(axes)
+        aspect = self._aspect(hamiltonian, step)
+        # With the size, not the length: steps of size zero turn on a circle.
+        axes = _axes(aspect * _size_of(step), tf.tan(tf.cast(self._angle, step.dtype)))
+        a_scale = tf.cast(self._slack, step.dtype) * _length_of(step)
+        return a_scale, a_scale * aspect / tf.sqrt(axes)
 
-    def _aspect(self, step: tf.Tensor) -> tf.Tensor:
+    def _aspect(self, hamiltonian: Hamiltonian, step: tf.Tensor) -> tf.Tensor:
         """k."""
-        return tf.cast(self._stiffness, step.dtype) / _length_of(step)
+        aspect = tf.cast(self._stiffness, step.dtype) / _length_of(step)
+        return tf.minimum(aspect, tf.cast(_MAX_NATURAL_ASPECT, step.dtype)) if hamiltonian.has_natural_units else aspect
+
+
+def _draw_slack(
+    local: LocalHamiltonian, scales: tuple[tf.Tensor, tf.Tensor], seed: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The differences that a trajectory starts with, less their centre."""
+    position_seed, momentum_seed = split_seed(seed)
+    # G^-1 applied to a draw of covariance G has covariance G^-1.
+    return scales[0] * local.velocity(local.draw_momentum(position_seed)), scales[1] * local.draw_momentum(momentum_seed)
+
+
+def _slack_energies(
+    local: LocalHamiltonian, scales: tuple[tf.Tensor, tf.Tensor], slack: tuple[tf.Tensor, tf.Tensor]
+) -> tf.Tensor:
+    """Terms that add up to minus the log density of the differences, up to a constant: `[batch..., D]`."""
+    a, b = slack[0] / scales[0], slack[1] / scales[1]
+    return 0.5 * (a * local.factor.multiply(a) + b * local.factor.solve(b))
 
 
 def _axes(stiffness: Any, tangent: Any) -> Any:

@@ -42,7 +42,13 @@ class Metric(abc.ABC):
 
     A subclass says what G is made of (`parameters`, differentiable) and how to factor it (`factorize`, never
     differentiated). The gradient of the energy then is one reverse pass through the parameters.
+
+    Attributes:
+      follows_curvature: whether a unit of length is about a local standard deviation of the target, in every direction.
+        Only speed depends on it: `MetricCoupling` holds its copies together more tightly where steps are in such units.
     """
+
+    follows_curvature = False
 
     @abc.abstractmethod
     def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -24,6 +24,8 @@ class FisherMetric(DenseMetric):
         `[batch..., D, D]`, differentiable, where D counts the flattened and concatenated coordinates.
     """
 
+    follows_curvature = True
+
     def __init__(self, fisher_fn: Callable[..., tf.Tensor]):
         if not callable(fisher_fn):
             raise TypeError(f'`fisher_fn` must be callable, got {fisher_fn!r}.')

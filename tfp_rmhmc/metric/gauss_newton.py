@@ -46,6 +46,8 @@ class GaussNewtonMetric(DenseMetric):
         piece of its data before the state parts, and `J' Lambda J` is summed over the pieces.
     """
 
+    follows_curvature = True
+
     def __init__(
         self,
         output_fn: Callable[..., tf.Tensor],

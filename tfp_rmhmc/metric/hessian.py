@@ -21,6 +21,8 @@ class HessianMetric(DenseMetric):
     Cost of an evaluation: one Hessian, one Cholesky, and for the force one reverse pass through the Hessian.
     """
 
+    follows_curvature = True
+
     def matrix(self, density: LogDensity, position: tf.Tensor) -> tf.Tensor:
         return self.parameters(density, position)[2]
 
@@ -40,6 +42,8 @@ class SoftAbsMetric(Metric):
       alpha: positive scalar. Eigenvalues of size below `1 / alpha` are lifted to it; the limit of large `alpha` is the
         absolute value. The default is the value of both references.
     """
+
+    follows_curvature = True
 
     def __init__(self, alpha: Any = 1e6):
         check_positive('alpha', alpha)

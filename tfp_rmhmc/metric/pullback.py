@@ -34,6 +34,11 @@ class PullbackMetric(DenseMetric):
         self._metric = metric
         self._bijector = bijector
 
+    @property
+    def follows_curvature(self) -> bool:  # type: ignore[override]
+        """As the metric that is pulled back: lengths are the same in both spaces."""
+        return self._metric.follows_curvature
+
     def matrix(self, density: LogDensity, position: tf.Tensor) -> tf.Tensor:
         layout = density.layout
         bijectors = list(self._bijector) if is_list_like(self._bijector) else [self._bijector]
