@@ -7,6 +7,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_rmhmc as rm
+from benchmarks import peers
 from benchmarks.measure import peak_megabytes, seconds_of
 
 NUM_IMAGES = 100
@@ -46,10 +47,13 @@ def dense(hidden: int):
     )
 
 
-def lenet_posterior():
+def lenet_data():
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(NUM_IMAGES, 28, 28, 1)).astype(np.float32)
-    y = rng.integers(0, 10, size=NUM_IMAGES)
+    return rng.normal(size=(NUM_IMAGES, 28, 28, 1)).astype(np.float32), rng.integers(0, 10, size=NUM_IMAGES)
+
+
+def lenet_posterior():
+    x, y = lenet_data()
     return rm.keras.make_posterior(lenet(), x, y, likelihood='categorical', prior=1.0)
 
 
@@ -107,6 +111,14 @@ def run(quick: bool = False) -> dict:
                 f'{name:18}{mode.split()[0]:7}{num_steps:4d}{1 / took:9.3f}{per_step:9.1f}{ratio:11.1f}{memory:9.0f}',
                 flush=True,
             )
+    if peers.has('hamiltorch'):
+        model = lenet()
+        x, y = lenet_data()
+        per_step = 1e3 * peers.hamiltorch_network_steps([w.numpy() for w in model.weights], x, y, float(STEP_SIZE), 25)
+        found['hamiltorch HMC'] = {'ms_per_step': per_step}
+        print(f'{"hamiltorch, HMC":18}{"":7}{25:4d}{1e3 / per_step / 25:9.3f}{per_step:9.1f}')
+    else:
+        print('hamiltorch is not on the path')
     found['cost'] = metric_costs(quick)
     return found
 

@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ['BLACKJAX_CASES', 'blackjax_draws', 'blackjax_funnel_transition', 'has', 'mici_funnel_steps']
+__all__ = [
+    'BLACKJAX_CASES',
+    'blackjax_draws',
+    'blackjax_funnel_transition',
+    'hamiltorch_funnel_steps',
+    'hamiltorch_network_steps',
+    'has',
+    'mici_funnel_steps',
+]
 
 
 def has(name: str) -> bool:
@@ -166,3 +174,82 @@ def mici_funnel_steps(step_size: float, num_steps: int, jitter: float, num_chain
                 failures += 1
             seconds += time.perf_counter() - begin
     return seconds / steps if steps else float('nan'), failures / num_chains
+
+
+def hamiltorch_funnel_steps(integrator: str, step_size: float, num_steps: int, num_draws: int = 4) -> float:
+    """Seconds for each step of hamiltorch's RMHMC on the 11-D funnel, one chain, with the paper's settings.
+
+    Args:
+      integrator: `'EXPLICIT'` or `'IMPLICIT'`.
+      step_size, num_steps: of a trajectory.
+      num_draws: trajectories that are timed.
+    """
+    import hamiltorch
+    import torch
+
+    from benchmarks import targets
+
+    def log_prob(q: Any) -> Any:
+        v, x = q[0], q[1:]
+        return -(v**2) / 18.0 + 5.0 * v - 0.5 * torch.exp(v) * torch.sum(x**2)
+
+    start = torch.tensor(targets.funnel(11).draws(1, 3)[0])
+    begin = time.perf_counter()
+    hamiltorch.sample(
+        log_prob_func=log_prob,
+        params_init=start,
+        num_samples=num_draws,
+        num_steps_per_sample=num_steps,
+        step_size=step_size,
+        jitter=0.01,
+        softabs_const=1e6,
+        explicit_binding_const=10,
+        sampler=hamiltorch.Sampler.RMHMC,
+        integrator=getattr(hamiltorch.Integrator, integrator),
+        metric=hamiltorch.Metric.SOFTABS,
+    )
+    return (time.perf_counter() - begin) / (num_draws * num_steps)
+
+
+def hamiltorch_network_steps(
+    weights: list[np.ndarray], x: np.ndarray, y: np.ndarray, step_size: float, num_steps: int, num_draws: int = 4
+) -> float:
+    """Seconds for each step of hamiltorch's HMC on the network of `benchmarks.network.lenet`.
+
+    Args:
+      weights: Keras's: two convolutions and two dense layers, kernel and bias of each.
+      x: images `[N, 28, 28, 1]`.
+      y: labels `[N]`.
+      step_size, num_steps: of a trajectory.
+      num_draws: trajectories that are timed.
+    """
+    import hamiltorch
+    import torch
+    from torch.nn import functional
+
+    # Keras's filters are [height, width, in, out], torch's [out, in, height, width].
+    torch_weights = [w.transpose(3, 2, 0, 1) if w.ndim == 4 else w for w in weights]
+    shapes = [w.shape for w in torch_weights]
+    sizes = [w.size for w in torch_weights]
+    images, labels = torch.tensor(x.transpose(0, 3, 1, 2)), torch.tensor(y)
+
+    def log_prob(flat: Any) -> Any:
+        parts = [part.reshape(shape) for part, shape in zip(torch.split(flat, sizes), shapes, strict=True)]
+        hidden = images
+        for kernel, bias in (parts[0:2], parts[2:4]):
+            hidden = functional.max_pool2d(torch.relu(functional.conv2d(hidden, kernel, bias)), 2)
+        hidden = torch.relu(hidden.flatten(1) @ parts[4] + parts[5])
+        logits = hidden @ parts[6] + parts[7]
+        return -functional.cross_entropy(logits, labels, reduction='sum') - 0.5 * torch.sum(flat**2)
+
+    start = torch.tensor(np.concatenate([w.ravel() for w in torch_weights]))
+    begin = time.perf_counter()
+    hamiltorch.sample(
+        log_prob_func=log_prob,
+        params_init=start,
+        num_samples=num_draws,
+        num_steps_per_sample=num_steps,
+        step_size=step_size,
+        sampler=hamiltorch.Sampler.HMC,
+    )
+    return (time.perf_counter() - begin) / (num_draws * num_steps)

@@ -25,7 +25,7 @@ STEP_SIZE, NUM_STEPS = 0.14, 25  # the paper's
 def run(quick: bool = False) -> dict:
     """Microseconds for each chain and step."""
     target = targets.funnel(11)
-    found: dict = {'microseconds': {}, 'floor': {}, 'blackjax': {}, 'mici': {}, 'choice': {}, 'logistic': {}}
+    found: dict = {key: {} for key in ('microseconds', 'floor', 'blackjax', 'mici', 'hamiltorch', 'choice', 'logistic')}
     sizes = [1, 64, 512] if quick else [1, 64, 512, 4096]
     print(f'{"chains":>7} {"dtype":8}{"floor":>16}' + ''.join(f'{name + " graph / XLA":>36}' for name in KERNELS))
     for num_chains in sizes:
@@ -97,6 +97,15 @@ def run(quick: bool = False) -> dict:
             print(f'jitter {jitter:6g}{1e6 * seconds:10.0f}{ratio:8.1f}{failures:8.2f}', flush=True)
     else:
         print('\nMici is not installed: pip install mici')
+    if peers.has('hamiltorch'):
+        print('\nhamiltorch (one chain), us for each step, and how many times ours')
+        for integrator in ('EXPLICIT', 'IMPLICIT'):
+            theirs = 1e6 * peers.hamiltorch_funnel_steps(integrator, STEP_SIZE, NUM_STEPS)
+            ratio = theirs / min(found['microseconds']['explicit 1 float64'])
+            found['hamiltorch'][integrator] = {'microseconds': theirs, 'ratio': ratio}
+            print(f'{integrator.lower():10}{theirs:10.0f}{ratio:8.1f}', flush=True)
+    else:
+        print('\nhamiltorch is not on the path')
     found['logistic'] = _logistic(quick)
     return found
 
