@@ -66,8 +66,8 @@ class MetricCoupling(Dynamics):
     `h k` and `h w^2 / k` are small beside the angle. With a constant k that asks for `h w^2` to be small, which a metric
     that does not follow the curvature (Euclidean, Monge) cannot give at any useful step; with k proportional to 1 / h it
     asks for `h w` to be small, as the leapfrog does. For slacks the same. With a metric that follows the curvature w is
-    about 1 and k need not grow: differences of momenta, `slack h k`, then vanish with the step size, and with them what they
-    do to a long trajectory in many dimensions, whose acceptance would otherwise not go to 1 with short steps.
+    about 1 and k need not grow: differences of momenta, `slack h k`, then vanish with the step size, and with them what
+    they do to a long trajectory in many dimensions, whose acceptance would otherwise not go to 1 with short steps.
 
     Why this way round: the target itself turns differences, by about h a step. The coupling turns them against that.
 
