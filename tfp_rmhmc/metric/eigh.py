@@ -4,7 +4,7 @@ In a graph and eagerly that is LAPACK's (on a GPU the vendor's). XLA has no call
 operations on one matrix at a time, whose `Q diag(lam) Q'` is off by 1e-7 to 1e-9 in float64. `jacobi_eigh` is a loop of
 operations on all matrices at once, the batch being the contiguous dimension: about as fast for one matrix of 11 rows, up to
 seven times faster for many, and accurate to rounding, or to 1e-11 where many eigenvalues nearly coincide. Hessians of
-models in which one parameter scales many like ones, as in the funnel, take it less than half the time of others.
+models in which one parameter scales many like ones, as in the funnel, are decomposed in closed form, five times faster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_SWEEPS = 16
 # The largest squared cosine that a sweep may find and be the last. Quadratic convergence would allow 1e-16, but near
 # repeated eigenvalues it is slower than that.
 _CONVERGED = 1e-20
-# The largest entry off the diagonal, beside a norm of one, of a matrix that needs no sweep.
+# The largest entry off the diagonal, beside a norm of one, of a matrix that is diagonal to rounding.
 _DIAGONAL = 4e-15
 # Matrices turned together: as many as fit, at D = 11, into a core's cache.
 _BLOCK = 64
@@ -44,8 +44,8 @@ def jacobi_eigh(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     The rows of `W = V' (A + s I)`, with s large enough to make it positive definite, are rotated by V; when they are
     orthogonal, row i is `(lam_i + s) v_i'`. A round rotates D / 2 neighbouring pairs at once and swaps them, so that after
     D rounds, a sweep, every pair has met (the odd-even ordering of Luk and Park 1989). Convergence is quadratic.
-    Eigenvalues are Rayleigh quotients, so that small ones do not suffer from s. Cost: 6 D^3 operations a sweep, of which an
-    arrowhead with equal entries on its shaft needs none (see `_arrowhead_reflections`).
+    Eigenvalues are Rayleigh quotients, so that small ones do not suffer from s. Cost: 6 D^3 operations a sweep; none where
+    `_arrowhead_reflections` have made all matrices of a block diagonal.
 
     Computed in float64 for float32 too: beside s the digits of eigenvalues below 1e-7 of the largest would be lost, which
     LAPACK keeps.
@@ -80,35 +80,16 @@ def _decompose(matrices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     norm = tf.where(norm > 0.0, norm, tf.ones_like(norm))
     a = a / norm
     reflected, normals = _arrowhead_reflections(a)
-    rows = reflected + 2.0 * identity  # of lengths between 1 and 3
-
-    def two_rounds(i: tf.Tensor, turning: _Turning) -> tuple[tf.Tensor, _Turning]:
-        return i + 1, _round(_round(turning, 0), 1)
-
-    def sweep(i: tf.Tensor, rows: tf.Tensor, worst: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        del worst
-        # Squared lengths are updated by the rotations; summed anew for each sweep, they do not drift.
-        turning = _Turning(rows, tf.reduce_sum(tf.square(rows), axis=1, keepdims=True), tf.zeros([], dtype))
-        _, turning = tf.while_loop(lambda j, _: j < (dimension + 1) // 2, two_rounds, (tf.constant(0), turning))
-        return i + 1, turning.rows, turning.worst
-
     left = tf.reduce_max(tf.abs(reflected * (1.0 - identity)))
-    start = (tf.constant(0), rows, tf.where(left > _DIAGONAL, tf.ones([], dtype), tf.zeros([], dtype)))
-    _, rows, _ = tf.while_loop(lambda i, _, worst: (worst > _CONVERGED) & (i < _MAX_SWEEPS), sweep, start)
-    vectors = rows / tf.sqrt(tf.reduce_sum(tf.square(rows), axis=1, keepdims=True))
-    for normal in reversed(normals):
-        vectors -= tf.reduce_sum(vectors * normal, axis=1, keepdims=True) * normal
-    images = tf.reduce_sum(a[tf.newaxis] * vectors[:, tf.newaxis], axis=2)
-    eigenvalues = norm * tf.reduce_sum(images * vectors, axis=1)
-    return tf.transpose(eigenvalues), tf.transpose(vectors, [2, 1, 0])
+    eigenvalues, vectors = tf.cond(left > _DIAGONAL, lambda: _sweep(a), lambda: _read_off(reflected, normals))
+    return tf.transpose(norm * eigenvalues), tf.transpose(vectors, [2, 1, 0])
 
 
 def _arrowhead_reflections(a: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Two reflections, `a -> P a P` with `P = I - n n'`, which make an arrowhead with equal entries on its shaft diagonal.
 
-    That is the Hessian where one parameter scales many like ones, the head being anywhere. The first reflection gathers
-    what the most coupled row is coupled to in its neighbour, the second diagonalises these two. Of other matrices it
-    changes the basis from which the sweeps start. Cost: O(D^2).
+    That is the Hessian where one parameter scales many like ones, as in the funnel; the head may be anywhere. The first
+    gathers what the most coupled row is coupled to in its neighbour, the second diagonalises these two. Cost: O(D^2).
 
     Args:
       a: `[D, D, B]`, symmetric.
@@ -117,7 +98,8 @@ def _arrowhead_reflections(a: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
       `P2 P1 a P1 P2: [D, D, B]`, and `n1` and `n2: [D, B]`.
     """
     dimension, dtype = a.shape[0], a.dtype
-    off_diagonal = a * (1.0 - tf.eye(dimension, dtype=dtype))[:, :, tf.newaxis]
+    identity = tf.eye(dimension, dtype=dtype)[:, :, tf.newaxis]
+    off_diagonal = a * (1.0 - identity)
     coupling = tf.reduce_sum(tf.square(off_diagonal), axis=1)
     head = tf.one_hot(tf.argmax(coupling, axis=0, output_type=tf.int32), dimension, axis=0, dtype=dtype)
     neighbour = tf.roll(head, 1, axis=0)
@@ -129,10 +111,9 @@ def _arrowhead_reflections(a: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
     square = tf.reduce_sum(tf.square(gathering), axis=0)
     gathering *= tf.sqrt(2.0 / tf.where(square > 0.0, square, tf.ones_like(square)))
     a = _reflected(a, gathering)
-    heads = tf.reduce_sum(head[:, tf.newaxis] * head * a, axis=[0, 1])
-    neighbours = tf.reduce_sum(neighbour[:, tf.newaxis] * neighbour * a, axis=[0, 1])
-    # [[cos 2t, sin 2t], [sin 2t, -cos 2t]] diagonalises [[heads, -length], [-length, neighbours]].
-    angle = 0.25 * tf.math.atan2(-2.0 * length, heads - neighbours)
+    # [[cos 2t, sin 2t], [sin 2t, -cos 2t]] diagonalises [[a_head, -length], [-length, a_neighbour]].
+    difference = tf.reduce_sum((head - neighbour) * tf.reduce_sum(a * identity, axis=1), axis=0)
+    angle = 0.25 * tf.math.atan2(-2.0 * length, difference)
     diagonalising = tf.sqrt(tf.constant(2.0, dtype)) * (tf.sin(angle) * head - tf.cos(angle) * neighbour)
     return _reflected(a, diagonalising), [gathering, diagonalising]
 
@@ -142,6 +123,37 @@ def _reflected(a: tf.Tensor, normal: tf.Tensor) -> tf.Tensor:
     image = tf.reduce_sum(a * normal, axis=1)
     image -= 0.5 * tf.reduce_sum(image * normal, axis=0) * normal
     return a - normal[:, tf.newaxis] * image - image[:, tf.newaxis] * normal
+
+
+def _read_off(diagonal: tf.Tensor, normals: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Eigenvalues `[D, B]` and eigenvectors `[D, D, B]`, in rows, where reflections have made a matrix diagonal."""
+    identity = tf.eye(diagonal.shape[0], dtype=diagonal.dtype)[:, :, tf.newaxis]
+    first, second = normals
+    vectors = identity - second[:, tf.newaxis] * second
+    vectors -= tf.reduce_sum(vectors * first, axis=1, keepdims=True) * first
+    return tf.reduce_sum(diagonal * identity, axis=1), vectors
+
+
+def _sweep(a: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Eigenvalues `[D, B]` and eigenvectors `[D, D, B]`, in rows, of symmetric matrices of norm 1 or less, by sweeps."""
+    dimension, dtype = a.shape[0], a.dtype
+
+    def two_rounds(i: tf.Tensor, turning: _Turning) -> tuple[tf.Tensor, _Turning]:
+        return i + 1, _round(_round(turning, 0), 1)
+
+    def sweep(i: tf.Tensor, rows: tf.Tensor, worst: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        del worst
+        # Squared lengths are updated by the rotations; summed anew for each sweep, they do not drift.
+        turning = _Turning(rows, tf.reduce_sum(tf.square(rows), axis=1, keepdims=True), tf.zeros([], dtype))
+        _, turning = tf.while_loop(lambda j, _: j < (dimension + 1) // 2, two_rounds, (tf.constant(0), turning))
+        return i + 1, turning.rows, turning.worst
+
+    rows = a + 2.0 * tf.eye(dimension, dtype=dtype)[:, :, tf.newaxis]  # of lengths between 1 and 3
+    start = (tf.constant(0), rows, tf.ones([], dtype))
+    _, rows, _ = tf.while_loop(lambda i, _, worst: (worst > _CONVERGED) & (i < _MAX_SWEEPS), sweep, start)
+    vectors = rows / tf.sqrt(tf.reduce_sum(tf.square(rows), axis=1, keepdims=True))
+    images = tf.reduce_sum(a[tf.newaxis] * vectors[:, tf.newaxis], axis=2)
+    return tf.reduce_sum(images * vectors, axis=1), vectors
 
 
 class _Turning(NamedTuple):
