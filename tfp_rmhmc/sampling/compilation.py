@@ -8,11 +8,11 @@ from tfp_rmhmc.metric import DenseMetric, Metric, SoftAbsMetric
 
 __all__ = ['prefers_xla']
 
-# On a CPU, XLA saves the millisecond that a graph's operations cost to start, each evaluation, and loses where it factors
-# matrices: `jacobi_eigh` at D = 11 takes twice LAPACK's time and grows faster with D, and XLA's Cholesky decomposition and
-# batched products take several times as long (`python -m benchmarks step`). Largest value of `num_chains (D / 11)^3.1`
-# where it still wins:
-_BREAK_EVEN = {SoftAbsMetric: 200.0, DenseMetric: 30.0}
+# On a CPU, XLA saves the millisecond that a graph's operations cost to start, each evaluation, and runs on one core. Where
+# it factors matrices it loses: `jacobi_eigh` keeps up with LAPACK to 14 rows or so and falls behind quickly from there, and
+# XLA's Cholesky decomposition takes several times as long (`python -m benchmarks step`). The largest number of chains with
+# which XLA still wins, in 11 dimensions, and the power of D by which it falls:
+_BREAK_EVEN = {SoftAbsMetric: (5000.0, 8.0), DenseMetric: (30.0, 3.1)}
 # Beyond this an operation takes longer than to start it.
 _MAX_DIMENSION = 10_000
 
@@ -24,5 +24,8 @@ def prefers_xla(metric: Metric | None, num_chains: int, dimension: int) -> bool:
     """
     if tf.config.list_physical_devices('GPU') or dimension > _MAX_DIMENSION:
         return False
-    load = num_chains * (dimension / 11.0) ** 3.1
-    return all(load <= limit for kind, limit in _BREAK_EVEN.items() if isinstance(metric, kind))
+    return all(
+        num_chains * (dimension / 11.0) ** power <= limit
+        for kind, (limit, power) in _BREAK_EVEN.items()
+        if isinstance(metric, kind)
+    )
