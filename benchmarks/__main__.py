@@ -1,4 +1,4 @@
-"""`python -m benchmarks [step | ess | growth | compile | network | coupling]`: a table, and a JSON file if asked for."""
+"""`python -m benchmarks NAME`: a table, and a JSON file if asked for."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ BENCHMARKS = {
     'compile': 'compilation',
     'network': 'network',
     'coupling': 'coupling',
+    'predictive': 'predictive',
 }
 
 

@@ -11,7 +11,7 @@ from benchmarks import peers, targets
 from benchmarks.measure import seconds_of
 from tfp_rmhmc import autodiff
 
-GROUPS = 4
+CHAINS_OF_A_GROUP = 128  # whose matrices stay in a core's cache
 KERNELS = {
     'explicit': lambda log_prob, step, num: rm.ExplicitRiemannianHMC(log_prob, step, num),
     'generalized leapfrog': lambda log_prob, step, num: rm.ImplicitRiemannianHMC(log_prob, step, num),
@@ -44,30 +44,21 @@ def run(quick: bool = False) -> dict:
             for name, make in KERNELS.items():
                 times = []
                 for jit in (False, True):
-
-                    @tf.function(autograph=False, jit_compile=jit)
-                    def transition(q, make=make, dtype=dtype):
-                        kernel = make(target.log_prob, dtype(STEP_SIZE), NUM_STEPS)
-                        return kernel.one_step(q, kernel.bootstrap_results(q), seed=(1, 2))[0]
-
-                    took = seconds_of(lambda: transition(start), 0.5)[1]  # noqa: B023
-                    times.append(1e6 * took / num_chains / NUM_STEPS)
+                    kernel = make(target.log_prob, dtype(STEP_SIZE), NUM_STEPS)
+                    times.append(_microseconds(kernel, start, NUM_STEPS, jit))
                 cells.append(f'{times[0]:20.1f} / {times[1]:8.1f} us')
                 found['microseconds'][f'{name} {num_chains} {dtype.__name__}'] = times
             found['floor'][f'{num_chains} {dtype.__name__}'] = floors
             print(f'{num_chains:7d} {dtype.__name__:8}{floors[0]:8.1f} / {floors[1]:5.1f}' + '   '.join(cells), flush=True)
-    print(f'\nexplicit, float64, in {GROUPS} compiled groups (`compiled_groups`), which run beside each other')
+    print('\nexplicit, float64, in compiled groups (`compiled_groups`), which run beside each other; times the floor')
     for num_chains in sizes[1:]:
         start = tf.constant(target.draws(num_chains, 3))
-
-        @tf.function(autograph=False)
-        def grouped(q):
-            kernel = rm.ExplicitRiemannianHMC(target.log_prob, np.float64(STEP_SIZE), NUM_STEPS, compiled_groups=GROUPS)
-            return kernel.one_step(q, kernel.bootstrap_results(q), seed=(1, 2))[0]
-
-        took = 1e6 * seconds_of(lambda: grouped(start), 0.5)[1] / num_chains / NUM_STEPS  # noqa: B023
+        groups = max(4, num_chains // CHAINS_OF_A_GROUP)
+        kernel = rm.ExplicitRiemannianHMC(target.log_prob, np.float64(STEP_SIZE), NUM_STEPS, compiled_groups=groups)
+        took = _microseconds(kernel, start, NUM_STEPS, False)
         found['microseconds'][f'explicit {num_chains} float64'].append(took)
-        print(f'{num_chains:7d}{took:10.1f} us', flush=True)
+        easy, general = found['floor'][f'{num_chains} float64']
+        print(f'{num_chains:7d} in {groups:3d}{took:10.1f} us{took / easy:8.2f} (easy){took / general:8.2f}', flush=True)
     print('\nchosen by sample_posterior, and how much slower than the faster of the two')
     for num_chains in sizes:
         graph, xla = found['microseconds'][f'explicit {num_chains} float64'][:2]
@@ -110,6 +101,15 @@ def run(quick: bool = False) -> dict:
     return found
 
 
+def _microseconds(kernel: tfp.mcmc.TransitionKernel, start: tf.Tensor, num_steps: int, jit: bool) -> float:
+    """Of a transition, for each chain and step, in a chain that has begun already."""
+    results = kernel.bootstrap_results(start)
+    transition = tf.function(
+        lambda q, results: kernel.one_step(q, results, seed=(1, 2))[0], autograph=False, jit_compile=jit
+    )
+    return 1e6 * seconds_of(lambda: transition(start, results), 1.5)[1] / start.shape[0] / num_steps
+
+
 def _logistic(quick: bool) -> dict:
     """Logistic regression 1,000 x 25: metrics that know the model against the generic Hessian."""
     target = targets.logistic(1000, 25)
@@ -120,8 +120,8 @@ def _logistic(quick: bool) -> dict:
     packed = tfp.math.fill_triangular_inverse(tf.constant(outer))
 
     def fisher(w):
-        logits = _logits(x, w)
-        lower = tfp.math.fill_triangular(tf.matmul(tf.sigmoid(logits) * tf.sigmoid(-logits), packed))
+        probability = tf.sigmoid(_logits(x, w))
+        lower = tfp.math.fill_triangular(tf.matmul(probability - tf.square(probability), packed))
         return lower + tf.linalg.matrix_transpose(lower) + tf.eye(25, dtype=w.dtype)
 
     metrics = {
@@ -139,14 +139,8 @@ def _logistic(quick: bool) -> dict:
         for name, metric in metrics.items():
             rows[name] = []
             for jit in (False, True):
-
-                @tf.function(autograph=False, jit_compile=jit)
-                def transition(q, metric=metric):
-                    kernel = rm.ExplicitRiemannianHMC(target.log_prob, np.float64(0.3), 5, metric=metric)
-                    return kernel.one_step(q, kernel.bootstrap_results(q), seed=(1, 2))[0]
-
-                took = seconds_of(lambda: transition(start), 0.5)[1]  # noqa: B023
-                rows[name].append(1e6 * took / num_chains / 5)
+                kernel = rm.ExplicitRiemannianHMC(target.log_prob, np.float64(0.3), 5, metric=metric)
+                rows[name].append(_microseconds(kernel, start, 5, jit))
         cells = [f'{t[0]:13.0f} / {t[1]:5.0f} ({min(rows["HessianMetric"]) / min(t):4.1f})' for t in rows.values()]
         print(f'{num_chains:7d}' + '  '.join(cells), flush=True)
         found[num_chains] = rows
