@@ -16,7 +16,7 @@ import tensorflow_probability as tfp
 
 import tfp_rmhmc as rm
 
-NUM_DRAWS, NUM_CHAINS = 300, 4
+NUM_DRAWS, NUM_CHAINS = 200, 4
 SEEDS = (11, 12, 13, 14, 15, 16)
 
 
@@ -70,7 +70,7 @@ def iris() -> Case:
     )
     posterior = rm.keras.make_posterior(model, x[train], y[train], likelihood='categorical')
     metric = posterior.gauss_newton_metric()
-    return Case(posterior, metric, {'hmc': 1.5, 'explicit': 1.5}, x[train], x[~train], y[~train])
+    return Case(posterior, metric, {'hmc': 3.0, 'explicit': 3.0}, x[train], x[~train], y[~train])
 
 
 CASES = {'regression 1-10-1': regression, 'iris 4-5-3': iris}
