@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_rmhmc as rm
+from benchmarks import predictive
 from tests.numeric import assert_moments
 
 pytestmark = [
@@ -66,44 +67,20 @@ def test_a_linear_model_has_the_closed_form(kernel, metric):
     assert_moments(products, np.zeros(6), np.ones(6))
 
 
-def r_hat_of(predictions):
-    """The largest R-hat of `predictions: [draws, chains, N]`."""
-    trace = {'lp': predictions[..., 0]}
-    return rm.PosteriorDraws(predictions, trace, {}, ['f'], {}).r_hat()['f'].max()
-
-
-def predictions_by_chain(posterior, draws, x):
-    """Mean of the observations, by draw and chain: `[draws, chains, N * K]`."""
-    num_draws, num_chains = draws[0].shape[:2]
-    outputs = posterior.predict(draws, x).outputs()
-    return np.reshape(outputs, [num_draws, num_chains, -1])
-
-
-def assert_predicts_as_well_as_hmc(posterior, metric, length, x_train, x_test, y_test):
+def assert_predicts_as_well_as_hmc(case, length):
     """Explicit RMHMC and tuned HMC from as many draws each: ours is not worse, and its predictions have mixed.
 
     Both converge to one number, so from finitely many draws either may be ahead by chance: "not worse" means by less than
-    two standard errors of the difference, as the chains' own scores show them, which are a hundredth or less.
+    two standard errors of the difference, as the chains' own scores show them, which are a hundredth or less. For several
+    seeds, and a stricter rule, there is `python -m benchmarks predictive`.
     """
     scores, errors = {}, {}
     for kernel in ('hmc', 'explicit'):
-        result = rm.sample_posterior(
-            150,
-            posterior,
-            kernel=kernel,
-            metric=metric if kernel == 'explicit' else None,
-            seed=1,
-            num_adaptation=60,
-            trajectory_length=length,
-            jit_compile=kernel == 'hmc',  # the other would take longer to compile than it saves
-        )
-        scores[kernel] = np.mean(posterior.predict(result.draws, x_test).log_prob(y_test))
-        by_chain = [
-            np.mean(posterior.predict([part[:, chain] for part in result.draws], x_test).log_prob(y_test))
-            for chain in range(4)
-        ]
+        draws = predictive.sample(case, kernel, seed=1, num_draws=150, length=length).draws
+        scores[kernel] = predictive.score(case, draws)
+        by_chain = [predictive.score(case, [part[:, chain] for part in draws]) for chain in range(4)]
         errors[kernel] = np.std(by_chain, ddof=1) / 2.0
-    r_hat = r_hat_of(predictions_by_chain(posterior, result.draws, x_train[:40]))
+    r_hat = predictive.r_hat(predictive.predictions(case, draws))
     print(f'\npredictive log likelihood {scores}, standard errors {errors}, R-hat of predictions {r_hat:.3f}')
     error = np.hypot(errors['hmc'], errors['explicit'])
     assert error < 0.01
@@ -112,39 +89,13 @@ def assert_predicts_as_well_as_hmc(posterior, metric, length, x_train, x_test, y
 
 
 def test_a_small_regression_network():
-    keras.utils.set_random_seed(0)
-    rng = np.random.default_rng(0)
-    x = np.sort(rng.uniform(-2.0, 2.0, size=(80, 1)), axis=0)
-    y = np.sin(2.0 * x[:, 0]) + 0.2 * rng.normal(size=80)
-    train = np.arange(80) % 2 == 0
-    model = keras.Sequential(
-        [
-            keras.layers.Input((1,)),
-            keras.layers.Dense(10, activation='tanh', dtype='float64'),
-            keras.layers.Dense(1, dtype='float64'),
-        ]
-    )
-    posterior = rm.keras.make_posterior(model, x[train], y[train], noise_scale=0.2, prior=1.0)
-    assert posterior.dimension == 31
-    # Flat directions of a network are flat by far: eigenvalues below 10 are lifted to it.
-    assert_predicts_as_well_as_hmc(posterior, rm.SoftAbsMetric(0.1), 2.0, x[train], x[~train], y[~train])
+    case = predictive.regression()
+    assert case.posterior.dimension == 31
+    assert_predicts_as_well_as_hmc(case, length=2.0)
 
 
 def test_a_small_classifier_on_real_data():
-    keras.utils.set_random_seed(0)
-    x, y = sklearn.datasets.load_iris(return_X_y=True)
-    x = (x - x.mean(0)) / x.std(0)
-    train = np.random.default_rng(0).permutation(150) < 75
-    model = keras.Sequential(
-        [
-            keras.layers.Input((4,)),
-            keras.layers.Dense(5, activation='tanh', dtype='float64'),
-            keras.layers.Dense(3, dtype='float64'),
-        ]
-    )
-    posterior = rm.keras.make_posterior(model, x[train], y[train], likelihood='categorical')
-    metric = posterior.gauss_newton_metric()
-    assert_predicts_as_well_as_hmc(posterior, metric, 1.5, x[train], x[~train], y[~train])
+    assert_predicts_as_well_as_hmc(predictive.iris(), length=1.5)
 
 
 def test_a_convolutional_network_on_digits_predicts_better_than_the_network_it_started_from():
