@@ -90,6 +90,38 @@ def logistic(num: int = 1000, dimension: int = 25) -> Target:
     return Target(f'logistic-{dimension}', dimension, log_prob, draws, x, y)
 
 
+def log_gaussian_cox(side: int = 10) -> Target:
+    """Counts on a grid of side x side cells, Poisson with the exponential of a Gaussian process; starts from a Laplace fit.
+
+    Mean, variance and correlation length (two cells) of the process are those of Girolami and Calderhead 2011, section 9.1.
+    """
+    num = side * side
+    variance, expected = 1.91, 126.0
+    mean = np.log(expected) - 0.5 * variance
+    cells = np.stack(np.meshgrid(np.arange(side), np.arange(side), indexing='ij'), axis=-1).reshape(num, 2)
+    distance = np.linalg.norm(cells[:, None] - cells, axis=-1)
+    covariance = variance * np.exp(-0.5 * distance)
+    precision = np.linalg.inv(covariance)
+    rng = np.random.default_rng(5)
+    y = rng.poisson(np.exp(mean + np.linalg.cholesky(covariance) @ rng.standard_normal(num)) / num).astype(float)
+
+    def log_prob(q):
+        deviation = q - mean
+        prior = tf.reduce_sum(deviation * tf.matmul(deviation, tf.cast(precision, q.dtype)), axis=-1)
+        return tf.reduce_sum(tf.cast(y, q.dtype) * q - tf.exp(q) / num, axis=-1) - 0.5 * prior
+
+    def draws(count, seed):
+        mode = np.full(num, mean)
+        for _ in range(30):
+            rate = np.exp(mode) / num
+            hessian = precision + np.diag(rate)
+            mode += np.linalg.solve(hessian, y - rate - precision @ (mode - mean))
+        noise = np.random.default_rng(seed).standard_normal((count, num))
+        return mode + np.linalg.solve(np.linalg.cholesky(hessian).T, noise.T).T
+
+    return Target(f'log-gaussian-cox-{num}', num, log_prob, draws)
+
+
 def eight_schools() -> Target:
     """Centred, 10-D: mu ~ N(0, 10), log tau ~ N(5, 1), eight effects; starts near the prior's middle."""
     sigma = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
