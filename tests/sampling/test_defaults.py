@@ -91,7 +91,7 @@ def test_the_funnel():
 def test_a_gaussian():
     scale = np.geomspace(0.01, 100.0, 5)
     target = lambda q: -0.5 * tf.reduce_sum(tf.square(q / tf.constant(scale)), axis=-1)
-    result = rm.sample_posterior(600, target, initial_state=np.ones((4, 5)), seed=1)
+    result = rm.sample_posterior(1000, target, initial_state=np.ones((4, 5)), seed=1)
     report('Gaussian', result)
     assert_moments(result.draws.numpy(), np.zeros(5), scale)
     assert_mixed(result)
