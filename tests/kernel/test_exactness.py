@@ -56,22 +56,29 @@ CASES = [
 ]
 
 
-def run(make_kernel, log_prob, step_size, start, num_transitions, seed=1, jit_compile=True):
-    """Final states, the mean acceptance probability and the share of failed solves."""
+def transition_of(make_kernel, log_prob, step_size, jit_compile=True):
+    """A transition for the target to some power: the control, `power = 1.1`, costs no second compilation.
 
-    # XLA is several times faster where no matrix is factored.
+    XLA is several times faster where no matrix is factored, and slower for 20,000 that are.
+    """
+
     @tf.function(autograph=False, jit_compile=jit_compile)
-    def transition(state, seed):
-        kernel = make_kernel(log_prob, tf.constant(step_size, state.dtype))
+    def transition(state, seed, power):
+        kernel = make_kernel(lambda q: power * log_prob(q), tf.constant(step_size, state.dtype))
         state, results = kernel.one_step(state, kernel.bootstrap_results(state), seed=seed)
         acceptance = tf.reduce_mean(tf.exp(tf.minimum(results.log_accept_ratio, 0.0)))
         status = results.proposed_results.status
         failed = tf.equal(status, rm.Status.NOT_CONVERGED) | tf.equal(status, rm.Status.NOT_REVERSIBLE)
         return state, acceptance, tf.reduce_mean(tf.cast(failed, tf.float64))
 
+    return transition
+
+
+def run(transition, start, num_transitions, power=1.0):
+    """Final states, the mean acceptance probability and the share of failed solves."""
     state, acceptance, failures = tf.constant(start), [], []
     for i in range(num_transitions):
-        state, accepted, failed = transition(state, tf.constant([seed, i]))
+        state, accepted, failed = transition(state, tf.constant([1, i]), tf.constant(power, state.dtype))
         acceptance.append(accepted)
         failures.append(failed)
     return state.numpy().astype(np.float64), np.mean(acceptance), np.mean(failures)
@@ -99,8 +106,9 @@ def test_exact_kernels_leave_the_target_invariant(name, level, dtype):
     make_kernel, high, low, num_transitions = KERNELS[name]
     step_size = high if level == 'high' else low
     start = targets.skewed_draws(NUM_CHAINS, DIMENSION, seed=2, dtype=dtype)
-    draws, acceptance, failures = run(make_kernel, targets.skewed, step_size, start, num_transitions)
-    cooled, _, _ = run(make_kernel, lambda q: 1.1 * targets.skewed(q), step_size, start, num_transitions)
+    transition = transition_of(make_kernel, targets.skewed, step_size)
+    draws, acceptance, failures = run(transition, start, num_transitions)
+    cooled, _, _ = run(transition, start, num_transitions, power=1.1)
     p_value, control = skewed_p_value(draws), skewed_p_value(cooled)
     print(
         f'{name} {level} {dtype.__name__}: acceptance {acceptance:.3f}, failed solves {failures:.4f}, '
@@ -135,8 +143,9 @@ def test_the_funnel_under_softabs(name, dtype):
         ]
         return min(test.pvalue for test in tests) * len(tests)
 
-    draws, acceptance, failures = run(make_kernel, targets.funnel, 0.2, start, 3, jit_compile=False)
-    cooled, _, _ = run(make_kernel, lambda q: 1.1 * targets.funnel(q), 0.2, start, 3, jit_compile=False)
+    transition = transition_of(make_kernel, targets.funnel, 0.2, jit_compile=False)
+    draws, acceptance, failures = run(transition, start, 3)
+    cooled, _, _ = run(transition, start, 3, power=1.1)
     print(
         f'{name} {dtype.__name__}: acceptance {acceptance:.3f}, failed {failures:.4f}, p {p_value(draws):.3g}, '
         f'control {p_value(cooled):.3g}'
@@ -157,7 +166,7 @@ def test_dropping_the_copies_is_biased_and_keeping_them_is_not():
     metric = rm.FisherMetric(lambda q: (1.0 + 3.0 * tf.square(q))[..., None])
 
     def z_score(coupling):
-        draws, acceptance, _ = run(explicit(coupling, 6, metric), log_prob, 0.3, start, 10)
+        draws, acceptance, _ = run(transition_of(explicit(coupling, 6, metric), log_prob, 0.3), start, 10)
         return (np.mean(draws**2) - second_moment) / scipy.stats.sem(draws**2, axis=None), acceptance
 
     biased, biased_acceptance = z_score(rm.TaoBinding(2.0))
@@ -183,7 +192,7 @@ def test_dropping_the_copies_is_biased_and_keeping_them_is_not():
 )
 def test_acceptance_on_the_paper_s_funnel(make_kernel, least_acceptance, dtype):
     start = targets.funnel_draws(1000, 11, dtype=dtype)
-    _, acceptance, failures = run(make_kernel, targets.funnel, 0.14, start, 1, jit_compile=False)
+    _, acceptance, failures = run(transition_of(make_kernel, targets.funnel, 0.14, jit_compile=False), start, 1)
     print(f'acceptance {acceptance:.3f}, failed {failures:.4f}')
     assert acceptance > least_acceptance
     assert failures < 0.01
@@ -194,10 +203,10 @@ def test_acceptance_in_very_many_dimensions(monkeypatch):
     kernel = explicit(rm.MetricCoupling(), 5, rm.EuclideanMetric())
     target = lambda q: -0.5 * tf.reduce_sum(tf.square(q), axis=-1)
     start = np.random.default_rng(0).standard_normal((4, 200_000))
-    _, acceptance, _ = run(kernel, target, 0.002, start, 2, jit_compile=False)
+    _, acceptance, _ = run(transition_of(kernel, target, 0.002, jit_compile=False), start, 2)
     assert acceptance > 0.9
     monkeypatch.setattr(metric_coupling, '_axes', lambda stiffness, _: tf.ones_like(stiffness))
-    _, without, _ = run(kernel, target, 0.002, start, 2, jit_compile=False)
+    _, without, _ = run(transition_of(kernel, target, 0.002, jit_compile=False), start, 2)
     print(f'acceptance {acceptance:.3f}, with a round slack {without:.3f}')
     assert without < 0.2
 
@@ -206,9 +215,9 @@ def test_acceptance_of_long_trajectories_goes_to_one_with_short_steps(monkeypatc
     """In 51 dimensions of the funnel: differences of momenta that do not vanish with the step size would not let it."""
     kernel = explicit(rm.MetricCoupling(), 90, rm.SoftAbsMetric())
     start = targets.funnel_draws(48, 51, seed=7)
-    _, acceptance, _ = run(kernel, targets.funnel, 0.07, start, 1, jit_compile=False)
+    _, acceptance, _ = run(transition_of(kernel, targets.funnel, 0.07, jit_compile=False), start, 1)
     monkeypatch.setattr(metric_coupling, '_MAX_NATURAL_ASPECT', float('inf'))
-    _, without, _ = run(kernel, targets.funnel, 0.07, start, 1, jit_compile=False)
+    _, without, _ = run(transition_of(kernel, targets.funnel, 0.07, jit_compile=False), start, 1)
     print(f'acceptance {acceptance:.3f}, with a constant stiffness {without:.3f}')
     assert acceptance > 0.9
     assert without < 0.75

@@ -13,9 +13,9 @@ pytestmark = [
         'ignore:R-hat', 'ignore:The energy fraction', 'ignore:.*trajectories (diverged|could not be)'
     ),
 ]
-# Metric (None: sample_posterior's own), chains, draws, mean trajectory length, `jit_compile`. The gym's banana and funnel are
-# flows, slow for each step and hardly slower for more chains; XLA cannot compile their derivatives, and to find that out
-# (`sample_posterior` would) takes a third of the time.
+# Metric (None: sample_posterior's own), chains, draws, mean trajectory length, `jit_compile`. The gym's banana and funnel
+# are flows, slow for each step and hardly slower for more chains; XLA cannot compile their derivatives, and to find that
+# out (`sample_posterior` would) takes a third of the time.
 SETTINGS = {
     'Banana': (None, 16, 100, 2.0, False),
     'NealsFunnel': (None, 16, 120, 3.0, False),
