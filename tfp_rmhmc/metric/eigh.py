@@ -89,7 +89,8 @@ def _arrowhead_reflections(a: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
     """Two reflections, `a -> P a P` with `P = I - n n'`, which make an arrowhead with equal entries on its shaft diagonal.
 
     That is the Hessian where one parameter scales many like ones, as in the funnel; the head may be anywhere. The first
-    gathers what the most coupled row is coupled to in its neighbour, the second diagonalises these two. Cost: O(D^2).
+    (Householder 1958) gathers what the most coupled row is coupled to in its neighbour, the second diagonalises these two.
+    Cost: O(D^2).
 
     Args:
       a: `[D, D, B]`, symmetric.
@@ -119,7 +120,7 @@ def _arrowhead_reflections(a: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
 
 
 def _reflected(a: tf.Tensor, normal: tf.Tensor) -> tf.Tensor:
-    """`P a P` of a symmetric `a: [D, D, B]`, with `P = I - n n'`, `n: [D, B]` of squared length 2, or 0."""
+    """`P a P` of a symmetric `a: [D, D, B]`, with `P = I - n n'`, `n: [D, B]` of squared length 2, or 0. O(D^2)."""
     image = tf.reduce_sum(a * normal, axis=1)
     image -= 0.5 * tf.reduce_sum(image * normal, axis=0) * normal
     return a - normal[:, tf.newaxis] * image - image[:, tf.newaxis] * normal
