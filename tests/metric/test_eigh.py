@@ -119,6 +119,17 @@ def test_arrowheads_need_no_sweep(dimension, rng, monkeypatch):
     assert np.isnan(jacobi_eigh(tf.constant(with_another))[0]).all()  # the control: here the sweeps are asked
 
 
+@pytest.mark.parametrize('size', [1e-3, 1e-9, 1e-13])
+def test_what_is_nearly_an_arrowhead_is_decomposed_to_rounding(size, rng):
+    """The closed form would leave `size` behind: it must not be taken."""
+    a = np.eye(6)
+    a[0] = a[:, 0] = [0.5, 1.0, -1.0, 0.3, 0.2, 0.7]
+    noise = size * rng.standard_normal((6, 6))
+    a += noise + noise.T
+    values, vectors = (x.numpy() for x in compiled(tf.constant(a)))
+    np.testing.assert_allclose((vectors * values) @ vectors.T, a, atol=2e-14)
+
+
 def test_an_arrowhead_beside_other_matrices(rng):
     cases = np.concatenate([arrowheads(11, rng), [matrices(11, rng)['generic']]])
     values, vectors = (x.numpy() for x in compiled(tf.constant(cases)))
