@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfp_rmhmc.metric.blocks import map_blocks
 from tfp_rmhmc.state import is_compiled_by_xla
 
-__all__ = ['eigh', 'jacobi_eigh']
+__all__ = ['are_arrowheads', 'eigh', 'jacobi_eigh']
 
 # Sweeps after which a matrix is left as it is; a general one of 11 rows needs five or six.
 _MAX_SWEEPS = 16
@@ -24,8 +25,6 @@ _MAX_SWEEPS = 16
 _CONVERGED = 1e-20
 # The largest entry off the diagonal, beside a norm of one, of a matrix that is diagonal to rounding.
 _DIAGONAL = 4e-15
-# Matrices turned together: as many as fit, at D = 11, into a core's cache.
-_BLOCK = 64
 
 
 def eigh(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -50,39 +49,36 @@ def jacobi_eigh(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     Computed in float64 for float32 too: beside s the digits of eigenvalues below 1e-7 of the largest would be lost, which
     LAPACK keeps.
     """
-    dimension = matrix.shape[-1]
-    batch_shape = tf.shape(matrix)[:-2]
-    flat = tf.reshape(tf.cast(matrix, tf.float64), [-1, dimension, dimension])
-    num = flat.shape[0]
-    if num is None or num <= 2 * _BLOCK:
-        eigenvalues, eigenvectors = _decompose(flat)
-    else:
-        padding = -num % _BLOCK
-        padded = tf.pad(flat, [[0, padding], [0, 0], [0, 0]])  # zero matrices converge at once
-        blocks = tf.reshape(padded, [-1, _BLOCK, dimension, dimension])
-        eigenvalues, eigenvectors = tf.map_fn(_decompose, blocks, fn_output_signature=(blocks.dtype, blocks.dtype))
-        eigenvalues = tf.reshape(eigenvalues, [-1, dimension])[:num]
-        eigenvectors = tf.reshape(eigenvectors, [-1, dimension, dimension])[:num]
-    eigenvalues = tf.cast(tf.reshape(eigenvalues, tf.concat([batch_shape, [dimension]], axis=0)), matrix.dtype)
-    eigenvectors = tf.reshape(eigenvectors, tf.concat([batch_shape, [dimension, dimension]], axis=0))
-    eigenvectors = tf.cast(eigenvectors, matrix.dtype)
-    eigenvalues.set_shape(matrix.shape[:-1])
-    eigenvectors.set_shape(matrix.shape)
-    return eigenvalues, eigenvectors
+    eigenvalues, eigenvectors = map_blocks(_decompose, tf.cast(matrix, tf.float64), num_results=2)
+    return tf.cast(eigenvalues, matrix.dtype), tf.cast(eigenvectors, matrix.dtype)
+
+
+def are_arrowheads(matrix: tf.Tensor) -> tf.Tensor:
+    """Whether `jacobi_eigh` decomposes all of `matrix: [batch..., D, D]` in closed form."""
+    flat = tf.reshape(tf.cast(matrix, tf.float64), [-1, matrix.shape[-1], matrix.shape[-1]])
+    return _is_diagonal(_arrowhead_reflections(_normalised(flat)[0])[0])
 
 
 def _decompose(matrices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Of `[B, D, D]`, float64. Inside, the batch is last, `[D, D, B]`: operations are on long contiguous vectors."""
-    dimension, dtype = matrices.shape[-1], matrices.dtype
-    identity = tf.eye(dimension, dtype=dtype)[:, :, tf.newaxis]
+    a, norm = _normalised(matrices)
+    reflected, normals = _arrowhead_reflections(a)
+    eigenvalues, vectors = tf.cond(_is_diagonal(reflected), lambda: _read_off(reflected, normals), lambda: _sweep(a))
+    return tf.transpose(norm * eigenvalues), tf.transpose(vectors, [2, 1, 0])
+
+
+def _normalised(matrices: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """`[B, D, D]` as `[D, D, B]`, of norm 1 or less, and what it was divided by, `[B]`."""
     a = tf.transpose(matrices, [1, 2, 0])
     norm = tf.reduce_max(tf.reduce_sum(tf.abs(a), axis=1), axis=0)  # a bound on it
     norm = tf.where(norm > 0.0, norm, tf.ones_like(norm))
-    a = a / norm
-    reflected, normals = _arrowhead_reflections(a)
-    left = tf.reduce_max(tf.abs(reflected * (1.0 - identity)))
-    eigenvalues, vectors = tf.cond(left > _DIAGONAL, lambda: _sweep(a), lambda: _read_off(reflected, normals))
-    return tf.transpose(norm * eigenvalues), tf.transpose(vectors, [2, 1, 0])
+    return a / norm, norm
+
+
+def _is_diagonal(a: tf.Tensor) -> tf.Tensor:
+    """Whether all of `a: [D, D, B]` are, to rounding."""
+    identity = tf.eye(a.shape[0], dtype=a.dtype)[:, :, tf.newaxis]
+    return tf.reduce_max(tf.abs(a * (1.0 - identity))) <= _DIAGONAL
 
 
 def _arrowhead_reflections(a: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:

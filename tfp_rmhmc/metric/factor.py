@@ -16,6 +16,7 @@ import abc
 
 import tensorflow as tf
 
+from tfp_rmhmc.metric.cholesky import cholesky_and_inverse
 from tfp_rmhmc.metric.eigh import eigh
 from tfp_rmhmc.metric.softabs_function import softabs
 
@@ -49,19 +50,17 @@ class CholeskyFactor(Factor):
 
     def __init__(self, matrix: tf.Tensor):
         self._matrix = matrix
-        self._cholesky = tf.linalg.cholesky(matrix)  # NaN, without raising, where not positive definite
-        self.half_log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(self._cholesky)), axis=-1)
-        identity = tf.eye(matrix.shape[-1], dtype=matrix.dtype)
-        self._inverse = tf.linalg.cholesky_solve(self._cholesky, tf.broadcast_to(identity, tf.shape(matrix)))
+        self._lower, self._inverse = cholesky_and_inverse(matrix)
+        self.half_log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(self._lower)), axis=-1)
 
     def solve(self, covector: tf.Tensor) -> tf.Tensor:
-        return tf.linalg.cholesky_solve(self._cholesky, covector[..., tf.newaxis])[..., 0]
+        return tf.linalg.matvec(self._inverse, covector)
 
     def multiply(self, vector: tf.Tensor) -> tf.Tensor:
         return tf.linalg.matvec(self._matrix, vector)
 
     def sqrt_multiply(self, noise: tf.Tensor) -> tf.Tensor:
-        return tf.linalg.matvec(self._cholesky, noise)
+        return tf.linalg.matvec(self._lower, noise)
 
     def energy_cotangent(self, covector: tf.Tensor) -> tf.Tensor:
         """`M = 1/2 (G^-1 - v v')` with `v = G^-1 p`."""
