@@ -12,6 +12,7 @@ import time
 
 BENCHMARKS = {
     'step': 'step',
+    'choice': 'choice',
     'ess': 'ess',
     'growth': 'growth',
     'compile': 'compilation',

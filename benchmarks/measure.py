@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
 
-__all__ = ['exponent', 'growth_during', 'peak_megabytes', 'seconds_of']
+__all__ = ['exponent', 'growth_during', 'microseconds_of_step', 'peak_megabytes', 'seconds_of']
 
 
 def seconds_of(fn: Callable[[], Any], least_seconds: float = 1.0, most_calls: int = 200) -> tuple[float, float]:
@@ -27,6 +29,17 @@ def seconds_of(fn: Callable[[], Any], least_seconds: float = 1.0, most_calls: in
         took = time.perf_counter() - begin
         best, spent, calls = min(best, took), spent + took, calls + 1
     return first, best
+
+
+def microseconds_of_step(
+    kernel: tfp.mcmc.TransitionKernel, start: tf.Tensor, num_steps: int, jit: bool, least_seconds: float = 1.5
+) -> float:
+    """Of a transition, for each chain and step, in a chain that has begun already."""
+    results = kernel.bootstrap_results(start)
+    transition = tf.function(
+        lambda q, results: kernel.one_step(q, results, seed=(1, 2))[0], autograph=False, jit_compile=jit
+    )
+    return 1e6 * seconds_of(lambda: transition(start, results), least_seconds)[1] / start.shape[0] / num_steps
 
 
 def _finish(result: Any) -> None:

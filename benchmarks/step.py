@@ -8,7 +8,7 @@ import tensorflow_probability as tfp
 
 import tfp_rmhmc as rm
 from benchmarks import peers, targets
-from benchmarks.measure import seconds_of
+from benchmarks.measure import microseconds_of_step, seconds_of
 from tfp_rmhmc import autodiff
 
 CHAINS_OF_A_GROUP = 128  # whose matrices stay in a core's cache
@@ -25,7 +25,7 @@ STEP_SIZE, NUM_STEPS = 0.14, 25  # the paper's
 def run(quick: bool = False) -> dict:
     """Microseconds for each chain and step."""
     target = targets.funnel(11)
-    found: dict = {key: {} for key in ('microseconds', 'floor', 'blackjax', 'mici', 'hamiltorch', 'choice', 'logistic')}
+    found: dict = {key: {} for key in ('microseconds', 'floor', 'blackjax', 'mici', 'hamiltorch', 'logistic')}
     sizes = [1, 64, 512] if quick else [1, 64, 512, 4096]
     print(f'{"chains":>7} {"dtype":8}{"floor":>16}' + ''.join(f'{name + " graph / XLA":>36}' for name in KERNELS))
     for num_chains in sizes:
@@ -45,7 +45,7 @@ def run(quick: bool = False) -> dict:
                 times = []
                 for jit in (False, True):
                     kernel = make(target.log_prob, dtype(STEP_SIZE), NUM_STEPS)
-                    times.append(_microseconds(kernel, start, NUM_STEPS, jit))
+                    times.append(microseconds_of_step(kernel, start, NUM_STEPS, jit))
                 cells.append(f'{times[0]:20.1f} / {times[1]:8.1f} us')
                 found['microseconds'][f'{name} {num_chains} {dtype.__name__}'] = times
             found['floor'][f'{num_chains} {dtype.__name__}'] = floors
@@ -55,16 +55,10 @@ def run(quick: bool = False) -> dict:
         start = tf.constant(target.draws(num_chains, 3))
         groups = max(4, num_chains // CHAINS_OF_A_GROUP)
         kernel = rm.ExplicitRiemannianHMC(target.log_prob, np.float64(STEP_SIZE), NUM_STEPS, compiled_groups=groups)
-        took = _microseconds(kernel, start, NUM_STEPS, False)
+        took = microseconds_of_step(kernel, start, NUM_STEPS, False)
         found['microseconds'][f'explicit {num_chains} float64'].append(took)
         easy, general = found['floor'][f'{num_chains} float64']
         print(f'{num_chains:7d} in {groups:3d}{took:10.1f} us{took / easy:8.2f} (easy){took / general:8.2f}', flush=True)
-    print('\nchosen by sample_posterior, and how much slower than the faster of the two')
-    for num_chains in sizes:
-        graph, xla = found['microseconds'][f'explicit {num_chains} float64'][:2]
-        jit = rm.prefers_xla(rm.SoftAbsMetric(), num_chains, 11)
-        found['choice'][num_chains] = (xla if jit else graph) / min(graph, xla)
-        print(f'{num_chains:7d} {"XLA" if jit else "graph":6}{found["choice"][num_chains]:6.2f}')
     if peers.has('blackjax'):
         print('\nBlackJAX rmhmc (implicit midpoint), us for each chain and step, and how many times ours')
         for num_chains in (1, 64, 512):
@@ -101,15 +95,6 @@ def run(quick: bool = False) -> dict:
     return found
 
 
-def _microseconds(kernel: tfp.mcmc.TransitionKernel, start: tf.Tensor, num_steps: int, jit: bool) -> float:
-    """Of a transition, for each chain and step, in a chain that has begun already."""
-    results = kernel.bootstrap_results(start)
-    transition = tf.function(
-        lambda q, results: kernel.one_step(q, results, seed=(1, 2))[0], autograph=False, jit_compile=jit
-    )
-    return 1e6 * seconds_of(lambda: transition(start, results), 1.5)[1] / start.shape[0] / num_steps
-
-
 def _logistic(quick: bool) -> dict:
     """Logistic regression 1,000 x 25: metrics that know the model against the generic Hessian."""
     target = targets.logistic(1000, 25)
@@ -140,7 +125,7 @@ def _logistic(quick: bool) -> dict:
             rows[name] = []
             for jit in (False, True):
                 kernel = rm.ExplicitRiemannianHMC(target.log_prob, np.float64(0.3), 5, metric=metric)
-                rows[name].append(_microseconds(kernel, start, 5, jit))
+                rows[name].append(microseconds_of_step(kernel, start, 5, jit))
         cells = [f'{t[0]:13.0f} / {t[1]:5.0f} ({min(rows["HessianMetric"]) / min(t):4.1f})' for t in rows.values()]
         print(f'{num_chains:7d}' + '  '.join(cells), flush=True)
         found[num_chains] = rows

@@ -71,7 +71,7 @@ def run_kernel(
     after_first = begin
     is_complete = True
     try:
-        for chunk, chunk_trace in run_chunks(
+        for chunk, chunk_trace, _ in run_chunks(
             kernel,
             trace_fn,
             [tf.constant(start)],

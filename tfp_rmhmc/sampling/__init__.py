@@ -17,7 +17,7 @@ from tfp_rmhmc.noise import split_seed
 from tfp_rmhmc.sampling.compilation import prefers_xla
 from tfp_rmhmc.sampling.problem import Problem, problem_of
 from tfp_rmhmc.sampling.result import PosteriorDraws
-from tfp_rmhmc.sampling.runner import Checkpoint, progress_bar, run_chunks
+from tfp_rmhmc.sampling.runner import Checkpoint, Chunk, progress_bar, run_chunks
 from tfp_rmhmc.sampling.scheme import KERNELS, adaptive_kernel, trace
 from tfp_rmhmc.sampling.trajectory import RandomTrajectoryLength
 
@@ -77,8 +77,8 @@ def sample_posterior(
       target_accept_prob: that adaptation aims at; by default 0.8, and 0.9 for the implicit kernel.
       trajectory_length: mean integration time; by default 2 pi.
       seed: an int or int32[2]; None for another one each time.
-      jit_compile: whether XLA compiles the run; by default where it is expected to be faster, which is for few chains and
-        few dimensions (`prefers_xla`), and where it can.
+      jit_compile: whether XLA compiles the run; by default where it is expected to be faster (`prefers_xla`), and where it
+        can. The result says which it was.
       chunk_size: draws between updates of the progress bar and between checkpoints.
       progress: whether to show a bar; by default in terminals and notebooks, if tqdm is installed.
       checkpoint_dir: if given, the run is saved there after each chunk, and a run that was killed goes on from there to the
@@ -117,33 +117,31 @@ def sample_posterior(
         'checkpoint': checkpoint,
     }
 
-    def run(
-        kernel: Any, start: list[tf.Tensor], num: int, prefix: str, index: int, jit: bool
-    ) -> tuple[list[np.ndarray], dict]:
-        """All states and traces of a phase."""
+    def run(kernel: Any, start: list[tf.Tensor], num: int, prefix: str, index: int, jit: bool) -> Chunk:
+        """All of a phase."""
         phase_seed = tf.constant([index, 0]) + run_seed
         parts, traces = [], []
-        for states, chunk_trace in run_chunks(
+        for states, chunk_trace, is_compiled in run_chunks(
             kernel, trace, start, num, seed=phase_seed, jit_compile=jit, prefix=prefix, **common
         ):
             parts.append(states)
             traces.append(chunk_trace)
             bar.update(len(states[0]))
-            bar.set_description(prefix)
+            bar.set_description(f'{prefix} ({"XLA" if is_compiled else "graph"})')
             bar.set_postfix(
                 step=f'{chunk_trace["step_size"][-1].mean():.3g}',
                 accept=f'{chunk_trace["acceptance_rate"].mean():.2f}',
                 diverged=int(sum(t['diverging'].sum() for t in traces)),
             )
         joined = {key: np.concatenate([t[key] for t in traces]) for key in traces[0]}
-        return [np.concatenate([p[i] for p in parts]) for i in range(len(start))], joined
+        return Chunk([np.concatenate([p[i] for p in parts]) for i in range(len(start))], joined, is_compiled)
 
     begin = time.perf_counter()
     # Two windows: what the first finds of the scales lets the second see the rest.
     for index, num in enumerate((num_burnin // 2, num_burnin - num_burnin // 2)):
         if num:
             burnin = adaptive_kernel('hmc', problem.target_log_prob_fn, dtype, num, mean_length=1.0 + index)
-            states, _ = run(burnin, problem.start, num, f'burn-in {index + 1}', index, bool(jit_compile))
+            states = run(burnin, problem.start, num, f'burn-in {index + 1}', index, bool(jit_compile)).states
             problem = problem.scaled(_scale_of(states, metric), [tf.constant(part[-1]) for part in states])
     dimension = sum(math.prod(part.shape[1:]) for part in problem.start)
     if metric is None and kernel in ('explicit', 'implicit'):
@@ -158,8 +156,8 @@ def sample_posterior(
         target_accept_prob,
         trajectory_length,
     )
-    jit = prefers_xla(metric, num_chains, dimension) if jit_compile is None else jit_compile
-    states, traced = run(main, problem.start, num_adaptation + num_draws, 'sampling', 2, jit)
+    jit = prefers_xla(problem.target_log_prob_fn, problem.start, metric) if jit_compile is None else jit_compile
+    states, traced, is_compiled = run(main, problem.start, num_adaptation + num_draws, 'sampling', 2, jit)
     bar.close()
     seconds = time.perf_counter() - begin
     result = PosteriorDraws(
@@ -168,6 +166,7 @@ def sample_posterior(
         warmup={key: value[:num_adaptation] for key, value in traced.items()},
         names=problem.names,
         seconds={'total': seconds},
+        is_compiled=is_compiled,
     )
     for sentence in result.problems():
         warnings.warn(sentence, stacklevel=2)

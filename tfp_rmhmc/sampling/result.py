@@ -24,6 +24,7 @@ class PosteriorDraws:
       warmup: the same for the adaptation phase.
       names: of the variables, in `tf.nest.flatten` order of `draws`.
       seconds: wall time, `'total'`, compilation included.
+      is_compiled: whether XLA compiled the run, or a graph ran it.
     """
 
     draws: Any
@@ -31,6 +32,7 @@ class PosteriorDraws:
     warmup: dict[str, np.ndarray]
     names: list[str]
     seconds: dict[str, float]
+    is_compiled: bool = False
 
     def variables(self) -> dict[str, np.ndarray]:
         """The draws by name, `[num_draws, num_chains, event...]`."""

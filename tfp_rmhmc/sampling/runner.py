@@ -7,13 +7,13 @@ import pathlib
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-__all__ = ['Checkpoint', 'progress_bar', 'run_chunks']
+__all__ = ['Checkpoint', 'Chunk', 'progress_bar', 'run_chunks']
 
 
 class Checkpoint:
@@ -60,6 +60,14 @@ class Checkpoint:
         os.replace(temporary, self._path)
 
 
+class Chunk(NamedTuple):
+    """Some transitions: states, each part `[n, chains, ...]`, traces `[n, ...]`, and whether XLA compiled them."""
+
+    states: list[np.ndarray]
+    trace: dict[str, np.ndarray]
+    is_compiled: bool
+
+
 def run_chunks(
     kernel: tfp.mcmc.TransitionKernel,
     trace_fn: Callable[[Any, Any], dict[str, tf.Tensor]],
@@ -72,8 +80,8 @@ def run_chunks(
     prefix: str,
     saved: dict[str, np.ndarray],
     checkpoint: Checkpoint,
-) -> Iterator[tuple[list[np.ndarray], dict[str, np.ndarray]]]:
-    """Yields the states `[n, chains, ...]` and traces of each chunk, those of the checkpoint first.
+) -> Iterator[Chunk]:
+    """Yields one chunk after another, that of the checkpoint first.
 
     Args:
       kernel: of which `num_transitions` transitions are made from `start`.
@@ -127,7 +135,8 @@ def run_chunks(
         state = [tf.constant(part[-1]) for part in states]
         flat = [tf.constant(saved[f'{results_key}.{i}']) for i in range(len(tf.nest.flatten(template)))]
         results = tf.nest.pack_sequence_as(template, flat)
-        yield states, trace
+        jit_compile = bool(saved[f'{prefix}.jit_compile'])
+        yield Chunk(states, trace, jit_compile)
     while done < num_transitions:
         chunk_seed = tf.constant(np.random.SeedSequence([*_words(seed), done]).generate_state(2).view(np.int32))
         try:
@@ -154,8 +163,9 @@ def run_chunks(
         for i, part in enumerate(tf.nest.flatten(results)):
             saved[f'{results_key}.{i}'] = np.asarray(part)
         saved[f'{prefix}.done'] = np.array(done)
+        saved[f'{prefix}.jit_compile'] = np.array(jit_compile)
         checkpoint.save(saved)
-        yield states, trace
+        yield Chunk(states, trace, jit_compile)
 
 
 def progress_bar(total: int, wanted: bool | None) -> Any:
