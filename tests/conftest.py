@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+# Workers beside each other have a core each; threads of both would wait for one another, a sixth of the time.
+if 'PYTEST_XDIST_WORKER' in os.environ:
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
 # Two devices on any machine, for the tests of tf.distribute; everything else stays on the first.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices('CPU')[0], [tf.config.LogicalDeviceConfiguration()] * 2
