@@ -118,10 +118,10 @@ def test_a_convolutional_network_on_digits_predicts_better_than_the_network_it_s
     kernel = rm.ExplicitRiemannianHMC(posterior.target_log_prob_fn, 0.012, 40, metric=rm.MongeMetric(0.001))
     draws, accepted = tf.function(
         lambda: tfp.mcmc.sample_chain(
-            100,
+            70,
             posterior.initial_state(),
             kernel=kernel,
-            num_burnin_steps=60,
+            num_burnin_steps=40,
             trace_fn=lambda _, results: results.is_accepted,
             seed=(1, 2),
         ),
