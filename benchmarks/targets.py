@@ -87,7 +87,7 @@ def logistic(num: int = 1000, dimension: int = 25) -> Target:
         noise = np.random.default_rng(seed).standard_normal((num_draws, dimension))
         return w + np.linalg.solve(np.linalg.cholesky(precision).T, noise.T).T
 
-    return Target(f'logistic-{dimension}', dimension, log_prob, draws, x, y)
+    return Target(f'logistic-{num}x{dimension}', dimension, log_prob, draws, x, y)
 
 
 def log_gaussian_cox(side: int = 10) -> Target:
