@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-# Workers beside each other have a core each; threads of both would wait for one another, a sixth of the time.
+# Workers beside each other have a core each; threads of both would wait for one another, an eighth of the time.
 if 'PYTEST_XDIST_WORKER' in os.environ:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
