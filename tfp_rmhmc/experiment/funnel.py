@@ -175,14 +175,14 @@ def figures(done: dict[str, Run], out: pathlib.Path) -> list[str]:
             color = COLORS[list(NAMES).index(kind)]
             v = result.draws[..., 0]
             ends = np.unique(np.geomspace(5, len(v), 60).astype(int))
-            axes[0].loglog(ends * v.shape[1], [max(kl_of_v(v[:end]), 1e-6) for end in ends], color=color, label=result.name)
+            axes[0].loglog(ends * v.shape[1], [max(kl_of_v(v[:end]), 1e-6) for end in ends], color=color)
             lags = min(60, len(v) // 2)
             correlation = tfp.stats.auto_correlation(tf.constant(v), axis=0, max_lags=lags, normalize=True)
-            axes[1].plot(np.mean(correlation, axis=1), color=color)
+            axes[1].plot(np.mean(correlation, axis=1), color=color, label=result.name)
         axes[0].set(xlabel='draws, all chains', ylabel='KL of v')
-        axes[0].legend(fontsize=8, loc='lower left')
         axes[1].axhline(0.0, color='black', lw=0.5)
         axes[1].set(xlabel='lag', ylabel='autocorrelation of v')
+        axes[1].legend(frameon=False, fontsize=8, loc='upper right')  # where no line is; those of the left cross it all
 
     paths = [
         save_figure(out / 'funnel_marginal.png', histogram, len(done)),
