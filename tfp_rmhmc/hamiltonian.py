@@ -8,13 +8,15 @@ constant `D/2 log 2 pi` is left out). `exp(-H)` integrates over p to the target.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from tfp_rmhmc.metric import LocalMetric, Metric
 from tfp_rmhmc.noise import standard_normal_like
 from tfp_rmhmc.state import LogDensity
 
-__all__ = ['Hamiltonian', 'LocalHamiltonian', 'kinetic_energy_change']
+__all__ = ['Hamiltonian', 'LocalHamiltonian', 'PhasePoint', 'kinetic_energy_change']
 
 
 class Hamiltonian:
@@ -64,13 +66,43 @@ class LocalHamiltonian:
         return self.factor.sqrt_multiply(standard_normal_like(self.gradient, seed))
 
 
-def kinetic_energy_change(
-    start: LocalHamiltonian, initial_momentum: tf.Tensor, end: LocalHamiltonian, final_momentum: tf.Tensor
-) -> tf.Tensor:
-    """`kinetic_energy` at the end less that at the start: `[batch...]`.
+class PhasePoint(NamedTuple):
+    """A position, a momentum and what H is made of there. Vectors are `[batch..., D]`, the rest `[batch...]`.
+
+    Unlike a `LocalHamiltonian` it is tensors only, and can go around a loop.
+
+    Attributes:
+      position, momentum: `q` and `p`.
+      velocity: `G^-1 p`.
+      log_prob: log density at q.
+      gradient: of the log density.
+      half_log_det: `1/2 log det G`.
+    """
+
+    position: tf.Tensor
+    momentum: tf.Tensor
+    velocity: tf.Tensor
+    log_prob: tf.Tensor
+    gradient: tf.Tensor
+    half_log_det: tf.Tensor
+
+    @classmethod
+    def of(cls, local: LocalHamiltonian, position: tf.Tensor, momentum: tf.Tensor) -> PhasePoint:
+        """`local` is the Hamiltonian at `position`."""
+        half_log_det = tf.broadcast_to(local.factor.half_log_det, tf.shape(local.log_prob))  # a constant metric has one
+        return cls(position, momentum, local.velocity(momentum), local.log_prob, local.gradient, half_log_det)
+
+    @property
+    def energy(self) -> tf.Tensor:
+        """`H(q, p)`."""
+        return self.half_log_det + 0.5 * tf.reduce_sum(self.momentum * self.velocity, axis=-1) - self.log_prob
+
+
+def kinetic_energy_change(start: PhasePoint, end: PhasePoint) -> tf.Tensor:
+    """`1/2 log det G + 1/2 p' G^-1 p` at the end less that at the start: `[batch...]`.
 
     Subtracted before the sum over coordinates: each of two sums over a million of them is rounded, in float32, by more
     than their difference.
     """
-    terms = final_momentum * end.velocity(final_momentum) - initial_momentum * start.velocity(initial_momentum)
-    return end.factor.half_log_det - start.factor.half_log_det + 0.5 * tf.reduce_sum(terms, axis=-1)
+    terms = end.momentum * end.velocity - start.momentum * start.velocity
+    return end.half_log_det - start.half_log_det + 0.5 * tf.reduce_sum(terms, axis=-1)

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, kinetic_energy_change
+from tfp_rmhmc.hamiltonian import Hamiltonian, PhasePoint, kinetic_energy_change
 
-__all__ = ['Dynamics', 'Proposal', 'Status', 'check_order', 'first_failure', 'substep_coefficients']
+__all__ = ['Dynamics', 'Proposal', 'Status', 'check_order', 'finish', 'first_failure', 'substep_coefficients']
 
 
 class Status(enum.IntEnum):
@@ -111,12 +111,8 @@ def first_failure(status: tf.Tensor, failed: tf.Tensor, reason: Status) -> tf.Te
 
 
 def finish(
-    start: LocalHamiltonian,
-    end: LocalHamiltonian,
-    initial_position: tf.Tensor,
-    position: tf.Tensor,
-    initial_momentum: tf.Tensor,
-    final_momentum: tf.Tensor,
+    start: PhasePoint,
+    end: PhasePoint,
     auxiliary_energy_change: Any,
     status: tf.Tensor,
     iterations: tf.Tensor,
@@ -126,34 +122,30 @@ def finish(
     """The proposal of a trajectory between two ends; a failed chain proposes to stay and is refused.
 
     Args:
-      start, end: the Hamiltonian at the two positions.
-      initial_position, position, initial_momentum, final_momentum: `[batch..., D]`.
+      start, end: the two ends.
       auxiliary_energy_change: `[batch...]` or 0, minus the log density ratio of variables beside the momentum.
       status, iterations, residual, metric_evaluations: as in `Proposal`; `status` is completed here.
     """
-    energy_change = kinetic_energy_change(start, initial_momentum, end, final_momentum) + auxiliary_energy_change
+    energy_change = kinetic_energy_change(start, end) + auxiliary_energy_change
     total_change = energy_change + start.log_prob - end.log_prob
-    all_finite = (
-        tf.math.is_finite(total_change)
-        & tf.reduce_all(tf.math.is_finite(position) & tf.math.is_finite(end.gradient), axis=-1)
-        & tf.reduce_all(tf.math.is_finite(final_momentum), axis=-1)
+    all_finite = tf.math.is_finite(total_change) & tf.reduce_all(
+        tf.math.is_finite(end.position) & tf.math.is_finite(end.gradient) & tf.math.is_finite(end.momentum), axis=-1
     )
     status = first_failure(status, ~all_finite, Status.NON_FINITE)
     status = first_failure(status, total_change > DIVERGENCE_THRESHOLD, Status.DIVERGED)
     can_move = tf.equal(status, Status.OK) | tf.equal(status, Status.DIVERGED)
     move = can_move[..., tf.newaxis]
     minus_infinity = tf.constant(-float('inf'), energy_change.dtype)
-    initial_velocity = start.velocity(initial_momentum)
     return Proposal(
-        position=tf.where(move, position, initial_position),
+        position=tf.where(move, end.position, start.position),
         log_prob=tf.where(can_move, end.log_prob, start.log_prob),
         gradient=tf.where(move, end.gradient, start.gradient),
-        initial_momentum=initial_momentum,
-        final_momentum=tf.where(move, final_momentum, initial_momentum),
-        initial_velocity=initial_velocity,
-        final_velocity=tf.where(move, end.velocity(final_momentum), initial_velocity),
+        initial_momentum=start.momentum,
+        final_momentum=tf.where(move, end.momentum, start.momentum),
+        initial_velocity=start.velocity,
+        final_velocity=tf.where(move, end.velocity, start.velocity),
         log_acceptance_correction=tf.where(can_move, -energy_change, minus_infinity),
-        energy=start.energy(initial_momentum),
+        energy=start.energy,
         status=status,
         iterations=iterations,
         residual=residual,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
+from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, PhasePoint
 from tfp_rmhmc.integrator.base import Dynamics, Proposal, Status, check_order, finish, first_failure, substep_coefficients
 from tfp_rmhmc.integrator.fixed_point import FixedPoint, check_solver_arguments, default_tolerance
 
@@ -115,7 +115,8 @@ class ImplicitDynamics(Dynamics):
             ledger = ledger._replace(
                 status=first_failure(ledger.status, ~(missed <= self._reversibility_tolerance), Status.NOT_REVERSIBLE)
             )
-        return finish(start, end, position, new_position, momentum, new_momentum, 0.0, *ledger)
+        ends = PhasePoint.of(start, position, momentum), PhasePoint.of(end, new_position, new_momentum)
+        return finish(*ends, 0.0, *ledger)
 
     def _solver_arguments(self, dtype: tf.DType) -> tuple[float, int]:
         return default_tolerance(self._tolerance, dtype), self._max_iterations

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
+from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, PhasePoint
 from tfp_rmhmc.integrator.base import Dynamics, Proposal, Status, finish
+from tfp_rmhmc.integrator.extended import Slope
 from tfp_rmhmc.metric.base import check_positive
 from tfp_rmhmc.noise import split_seed
 
@@ -31,6 +32,19 @@ class Pair(NamedTuple):
     momentum: tf.Tensor
     position_gap: tf.Tensor
     momentum_gap: tf.Tensor
+
+
+class _End(NamedTuple):
+    """An end of a trajectory, and what the differences there add to its energy, `[batch..., D]`."""
+
+    point: PhasePoint
+    slack_energies: tf.Tensor
+
+    @classmethod
+    def like(cls, position: tf.Tensor) -> _End:
+        """Zeros, for before an end was visited."""
+        vector, scalar = tf.zeros_like(position), tf.zeros_like(position[..., 0])
+        return cls(PhasePoint(vector, vector, vector, scalar, vector, scalar), vector)
 
 
 class MetricCoupling(Dynamics):
@@ -108,54 +122,104 @@ class MetricCoupling(Dynamics):
     def propose(
         self, hamiltonian: Hamiltonian, position: tf.Tensor, step_size: tf.Tensor, num_steps: tf.Tensor, seed: tf.Tensor
     ) -> Proposal:
+        """Both ends of the trajectory are visits of one loop, so that the target is traced and compiled once for both."""
         momentum_seed, gap_seed = split_seed(seed)
-        start = hamiltonian.at(position)
-        momentum = start.draw_momentum(momentum_seed)
         scales = self._slack_scales(hamiltonian, step_size)
-        slack = _draw_slack(start, scales, gap_seed)
-        center = self._center(hamiltonian, start, position, momentum, step_size)
-        initial = Pair(position, momentum, slack[0] + center[0], slack[1] + center[1])
-        final = self.integrate(hamiltonian, initial, step_size, num_steps)
-        end = hamiltonian.at(final.position)
-        center = self._center(hamiltonian, end, final.position, final.momentum, step_size)
-        final_slack = final.position_gap - center[0], final.momentum_gap - center[1]
-        none = tf.zeros_like(start.log_prob, dtype=tf.int32)
+        last = 2 * num_steps
+
+        def visit(i: tf.Tensor, pair: Pair, start: _End, end: _End) -> tuple[tf.Tensor, Pair, _End, _End]:
+            """The first visit draws and goes on to the trajectory's end, the second is there."""
+            del start
+            is_start = tf.equal(i, 0)
+            local = hamiltonian.at(pair.position)
+
+            def begin() -> Pair:
+                return Pair(pair.position, local.draw_momentum(momentum_seed), *_draw_slack(local, scales, gap_seed))
+
+            pair = tf.cond(is_start, begin, lambda: pair)
+            point = PhasePoint.of(local, pair.position, pair.momentum)
+            # The centre is added to the differences before the trajectory, and taken from them after it.
+            moved = self._evolve(
+                hamiltonian,
+                pair,
+                step_size,
+                num_steps,
+                first=-2,
+                last=tf.where(is_start, last, -1),
+                slope=Slope(point.velocity, local.force(pair.momentum)),
+                center_sign=tf.where(is_start, tf.ones([], position.dtype), -tf.ones([], position.dtype)),
+            )
+            with_slack = tf.nest.map_structure(lambda x, y: tf.where(is_start, x, y), pair, moved)
+            return i + 1, moved, end, _End(point, _slack_energies(local, scales, with_slack))
+
+        none = tf.zeros_like(position[..., 0], dtype=tf.int32)
+        first = (tf.constant(0), Pair(*[position] * 4), _End.like(position), _End.like(position))
+        _, _, start, end = tf.while_loop(lambda i, *_: i < 2, visit, first)
         return finish(
-            start,
-            end,
-            position,
-            final.position,
-            momentum,
-            final.momentum,
+            start.point,
+            end.point,
             # Subtracted before the sum, as in `kinetic_energy_change`.
-            auxiliary_energy_change=tf.reduce_sum(
-                _slack_energies(end, scales, final_slack) - _slack_energies(start, scales, slack), axis=-1
-            ),
+            auxiliary_energy_change=tf.reduce_sum(end.slack_energies - start.slack_energies, axis=-1),
             status=none + int(Status.OK),
             iterations=none,
-            residual=tf.zeros_like(start.log_prob),
+            residual=tf.zeros_like(start.point.log_prob),
             metric_evaluations=none + 2 * num_steps + 7,
         )
 
     def integrate(self, hamiltonian: Hamiltonian, pair: Pair, step_size: tf.Tensor, num_steps: tf.Tensor) -> Pair:
-        """`num_steps` steps. Cost: two force evaluations a step, and one more.
+        """`num_steps` steps. Cost: two force evaluations a step, and one more."""
+        zero = tf.zeros_like(pair.position)
+        last = 2 * num_steps
+        return self._evolve(hamiltonian, pair, step_size, num_steps, 0, last, Slope(zero, zero), tf.ones([], zero.dtype))
 
-        A trajectory is one loop over evaluations: `A(h/2)`, and then for each step `B(h/2) C B(h/2)` and `A(h)`, where the
-        A's at the seams of two steps have become one, and the last is `A(h/2)`. So the target is traced and compiled once.
+    def _evolve(
+        self,
+        hamiltonian: Hamiltonian,
+        pair: Pair,
+        step_size: tf.Tensor,
+        num_steps: tf.Tensor,
+        first: int,
+        last: tf.Tensor,
+        slope: Slope,
+        center_sign: tf.Tensor,
+    ) -> Pair:
+        """The evaluations `first` to `last` of a centre and a trajectory, as one loop.
+
+        Evaluations -2 and -1 add the centre to the differences: `-(h^2 / 4) d2x/dt2`, by a central difference of half a
+        step along the flow. 0 is `A(h/2)`, and then there are for each step `B(h/2) C B(h/2)` and `A(h)`, where the A's at
+        the seams of two steps have become one; the last, `2 num_steps`, is `A(h/2)`.
+
+        Args:
+          slope: at the base, for the centre.
+          center_sign: -1 takes the centre away.
         """
         dtype = pair.position.dtype
-        last = 2 * num_steps
         aspect = self._aspect(hamiltonian, step_size)
 
         def body(i: tf.Tensor, pair: Pair) -> tuple[tf.Tensor, Pair]:
-            is_at_base = tf.equal(i % 2, 1)
-            share = tf.cast(~is_at_base, dtype)
-            local = hamiltonian.at(pair.position + share * pair.position_gap)
-            momentum = pair.momentum + share * pair.momentum_gap
+            is_center, is_at_base = i < 0, tf.equal(i % 2, 1)
+            sign = tf.where(is_at_base, -tf.ones([], dtype), tf.ones([], dtype))  # of the central difference
+
+            def aside() -> tuple[tf.Tensor, tf.Tensor]:
+                along = 0.5 * sign * step_size
+                return pair.position + along * slope.velocity, pair.momentum + along * slope.force
+
+            def base_or_companion() -> tuple[tf.Tensor, tf.Tensor]:
+                share = tf.cast(~is_at_base, dtype)
+                return pair.position + share * pair.position_gap, pair.momentum + share * pair.momentum_gap
+
+            position, momentum = tf.cond(is_center, aside, base_or_companion)
+            local = hamiltonian.at(position)
             velocity, force = local.velocity(momentum), local.force(momentum)
 
+            def add_to_center() -> Pair:
+                weight = -0.25 * center_sign * sign * step_size
+                return pair._replace(
+                    position_gap=pair.position_gap + weight * velocity, momentum_gap=pair.momentum_gap + weight * force
+                )
+
             def move_base() -> Pair:
-                is_end = tf.equal(i, 0) | tf.equal(i, last)
+                is_end = tf.equal(i, 0) | tf.equal(i, 2 * num_steps)
                 step = step_size * tf.where(is_end, tf.constant(0.5, dtype), tf.constant(1.0, dtype))
                 return Pair(
                     pair.position + step * velocity,
@@ -169,9 +233,12 @@ class MetricCoupling(Dynamics):
                 a, b = self._turn(local, pair.position_gap + d_position, pair.momentum_gap + d_momentum, aspect)
                 return pair._replace(position_gap=a + d_position, momentum_gap=b + d_momentum)
 
-            return i + 1, tf.cond(is_at_base, move_companion, move_base)
+            def follow_trajectory() -> Pair:
+                return tf.cond(is_at_base, move_companion, move_base)
 
-        return tf.while_loop(lambda i, _: i <= last, body, (tf.constant(0), pair))[1]
+            return i + 1, tf.cond(is_center, add_to_center, follow_trajectory)
+
+        return tf.while_loop(lambda i, _: i <= last, body, (tf.constant(first), pair))[1]
 
     def _turn(self, base: LocalHamiltonian, a: tf.Tensor, b: tf.Tensor, aspect: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """C, a linear map of the difference with determinant 1."""
@@ -181,22 +248,6 @@ class MetricCoupling(Dynamics):
             cosine * a - (sine / aspect) * base.factor.solve(b),
             (sine * aspect) * base.factor.multiply(a) + cosine * b,
         )
-
-    def _center(
-        self, hamiltonian: Hamiltonian, local: LocalHamiltonian, position: tf.Tensor, momentum: tf.Tensor, step: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`-(h^2 / 4) d2x/dt2`, by a central difference along the flow. Cost: three force evaluations."""
-        half = 0.5 * step
-        velocity, force = local.velocity(momentum), local.force(momentum)
-
-        def body(sign: tf.Tensor, d_velocity: tf.Tensor, d_force: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            there = hamiltonian.at(position + sign * half * velocity)
-            shifted = momentum + sign * half * force
-            return sign - 2.0, d_velocity + sign * there.velocity(shifted), d_force + sign * there.force(shifted)
-
-        one, zero = tf.ones([], position.dtype), tf.zeros_like(position)
-        _, d_velocity, d_force = tf.while_loop(lambda sign, *_: sign > -2.0, body, (one, zero, zero))
-        return -0.5 * half * d_velocity, -0.5 * half * d_force
 
     def _slack_scales(self, hamiltonian: Hamiltonian, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Standard deviations of the differences of positions and momenta, in units of the metric."""
@@ -221,11 +272,9 @@ def _draw_slack(
     return scales[0] * local.velocity(local.draw_momentum(position_seed)), scales[1] * local.draw_momentum(momentum_seed)
 
 
-def _slack_energies(
-    local: LocalHamiltonian, scales: tuple[tf.Tensor, tf.Tensor], slack: tuple[tf.Tensor, tf.Tensor]
-) -> tf.Tensor:
-    """Terms that add up to minus the log density of the differences, up to a constant: `[batch..., D]`."""
-    a, b = slack[0] / scales[0], slack[1] / scales[1]
+def _slack_energies(local: LocalHamiltonian, scales: tuple[tf.Tensor, tf.Tensor], pair: Pair) -> tf.Tensor:
+    """Terms that add up to minus the log density of the slack in `pair`, up to a constant: `[batch..., D]`."""
+    a, b = pair.position_gap / scales[0], pair.momentum_gap / scales[1]
     return 0.5 * (a * local.factor.multiply(a) + b * local.factor.solve(b))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
+from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, PhasePoint
 from tfp_rmhmc.integrator.base import Dynamics, Proposal, Status, check_order, finish, substep_coefficients
 from tfp_rmhmc.integrator.extended import A, B, Extended, kick, slope_at
 from tfp_rmhmc.metric.base import check_positive
@@ -56,12 +56,8 @@ class TaoBinding(Dynamics):
         end = hamiltonian.at(proposed_position)
         none = tf.zeros_like(start.log_prob, dtype=tf.int32)
         return finish(
-            start,
-            end,
-            position,
-            proposed_position,
-            momentum,
-            proposed_momentum,
+            PhasePoint.of(start, position, momentum),
+            PhasePoint.of(end, proposed_position, proposed_momentum),
             auxiliary_energy_change=self._gap_energy(end, final.position_gap, final.momentum_gap)
             - self._gap_energy(start, *gap),
             status=none + int(Status.OK),
