@@ -13,6 +13,7 @@ from tests import targets
 from tests.conftest import compiled_variants
 from tests.numeric import central_gradient, relative_error
 from tfp_rmhmc.hamiltonian import Hamiltonian
+from tfp_rmhmc.metric import gram
 from tfp_rmhmc.state import LogDensity
 
 tfb = tfp.bijectors
@@ -126,6 +127,12 @@ CASES = {
         isotropic,
         np.array([0.5, -1.0, 0.1]),
     ),
+    'gauss-newton-design': (
+        rm.GaussNewtonMetric(X, 'bernoulli', 0.5),
+        targets.logistic_regression(X, Y),
+        np.array([0.4, -0.2, 0.1, 0.9]),
+    ),
+    'gauss-newton-design-one-dimension': (rm.GaussNewtonMetric(X[:, :1], 'poisson'), isotropic, np.array([0.4])),
     'diagonal-funnel': (rm.DiagonalMetric(0.5), targets.funnel, funnel_point(0.0)),
     'diagonal-own': (
         rm.DiagonalMetric(diagonal_fn=lambda q, g: 1.0 + tf.square(q) + tf.abs(g)),
@@ -279,6 +286,28 @@ def test_gauss_newton_of_a_linear_logistic_model_is_its_hessian():
     np.testing.assert_allclose(matrices[0], matrices[2], rtol=1e-10)
 
 
+@pytest.mark.parametrize('outer_products', ['beforehand', 'too large'])
+@pytest.mark.parametrize('dtype', [tf.float32, tf.float64])
+@pytest.mark.parametrize('batch', [(), (3,), (2, 3)])
+def test_gauss_newton_of_a_design_is_that_of_its_product(outer_products, dtype, batch, monkeypatch, rng):
+    if outer_products == 'too large':
+        monkeypatch.setattr(gram, '_MAX_PRODUCTS', 0)
+    q = tf.constant(rng.standard_normal((*batch, 4)), dtype)
+    p = tf.constant(rng.standard_normal((*batch, 4)), dtype)
+    density = density_of(isotropic, q)
+    product = lambda w: tf.linalg.matvec(tf.cast(X, w.dtype), w)
+    given, differentiated = (rm.GaussNewtonMetric(outputs, 'poisson', 0.5).at(density, q) for outputs in (X, product))
+    tolerance = 1e-4 if dtype == tf.float32 else 1e-11
+    identity = tf.eye(4, batch_shape=batch, dtype=dtype)
+    for verb in ('multiply', 'solve'):
+        columns = [
+            tf.stack([getattr(local.factor, verb)(identity[..., i, :]) for i in range(4)])
+            for local in (given, differentiated)
+        ]
+        np.testing.assert_allclose(*columns, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(given.energy_gradient(p), differentiated.energy_gradient(p), rtol=tolerance, atol=tolerance)
+
+
 def test_pullback_is_the_change_of_coordinates():
     q = tf.constant([[0.5, -1.0, 0.1]], tf.float64)
     bijector = tfb.Softplus()
@@ -398,6 +427,9 @@ BAD_ARGUMENTS = [
     (lambda: rm.EuclideanMetric([1.0, -1.0]), ValueError, '`mass`.*-1'),
     (lambda: rm.EuclideanMetric([[1.0, 2.0], [2.0, 1.0]]), ValueError, '`mass`'),
     (lambda: rm.FisherMetric('no function'), TypeError, '`fisher_fn`.*no function'),
+    (lambda: rm.GaussNewtonMetric('no function'), TypeError, '`output_fn`.*no function'),
+    (lambda: rm.GaussNewtonMetric(np.ones(3)), TypeError, '`output_fn`.*1., 1., 1.'),
+    (lambda: rm.GaussNewtonMetric(X, data='pieces'), ValueError, '`data`.*pieces'),
     (lambda: rm.GaussNewtonMetric(tanh_outputs, 'cauchy'), ValueError, '`likelihood`.*cauchy'),
     (lambda: rm.GaussNewtonMetric(tanh_outputs, prior_precision=-1.0), ValueError, '`prior_precision`.*-1.0'),
     (lambda: rm.PullbackMetric(rm.SoftAbsMetric(), tfb.Exp()), TypeError, '`metric`.*SoftAbsMetric'),
@@ -421,6 +453,10 @@ def test_wrong_shapes_are_named_at_first_use():
         rm.DiagonalMetric(diagonal_fn=lambda q, g: q[..., 0]).at(density, q)
     with pytest.raises(ValueError, match=r'`output_fn`'):
         rm.GaussNewtonMetric(lambda q: q[..., 0]).at(density, q)
+    with pytest.raises(ValueError, match=r'`output_fn`.* 3 coordinates.*\(60, 4\)'):
+        rm.GaussNewtonMetric(X).at(density, q)
+    with pytest.raises(ValueError, match=r'`likelihood`.*\(5, 60\).*\(5, 60, 60\)'):
+        rm.GaussNewtonMetric(X[:, :3], 'categorical').at(density, q)
 
 
 def test_repr_shows_the_arguments():

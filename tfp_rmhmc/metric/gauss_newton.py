@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
 from tfp_rmhmc.data_sum import SumOverData
 from tfp_rmhmc.metric.base import DenseMetric, check_positive
+from tfp_rmhmc.metric.gram import WeightedGram
 from tfp_rmhmc.state import LogDensity
 
 __all__ = ['INFORMATION', 'GaussNewtonMetric']
@@ -34,10 +36,12 @@ class GaussNewtonMetric(DenseMetric):
     """`G(q) = J' Lambda J + prior_precision`: J the Jacobian of the outputs, Lambda their Fisher information.
 
     Positive definite by construction and free of third derivatives. With K outputs, cost of an evaluation:
-    `min(D, K)` vectorised passes for J, `O(K D^2)` for the product, one Cholesky; memory `O(K D)` a chain.
+    `min(D, K)` vectorised passes for J, `O(K D^2)` for the product, one Cholesky; memory `O(K D)` a chain. Where the
+    design of a linear model is given: no J, and one product that all chains share, see `WeightedGram`.
 
     Args:
-      output_fn: takes the state parts and returns the model's outputs `[batch..., K]` or `[batch..., N, C]`.
+      output_fn: takes the state parts and returns the model's outputs `[batch..., K]` or `[batch..., N, C]`. Or a matrix
+        `[K, D]`, the design of a generalised linear model, whose outputs are its product with the flattened state.
       likelihood: `'gaussian'` (unit noise), `'bernoulli'` (logits), `'categorical'` (logits `[batch..., N, C]`),
         `'poisson'` (log rates), or a callable from outputs to their Fisher information: shaped like the outputs if it is
         diagonal, else with one more dimension, `[batch..., N, C, C]`, a block for each of N observations.
@@ -50,13 +54,17 @@ class GaussNewtonMetric(DenseMetric):
 
     def __init__(
         self,
-        output_fn: Callable[..., tf.Tensor],
+        output_fn: Callable[..., tf.Tensor] | Any,
         likelihood: str | Callable[[tf.Tensor], tf.Tensor] = 'gaussian',
         prior_precision: Any = 1.0,
         data: SumOverData | None = None,
     ):
         if not callable(output_fn):
-            raise TypeError(f'`output_fn` must be callable, got {output_fn!r}.')
+            if np.ndim(output_fn) != 2 or np.asarray(output_fn).dtype.kind not in 'fiu':
+                raise TypeError(f'`output_fn` must be callable or a matrix [K, D], got {output_fn!r}.')
+            if data is not None:
+                raise ValueError(f'`data` must be None where `output_fn` is a matrix, got {data!r}.')
+            output_fn = WeightedGram(output_fn)
         if not callable(likelihood) and likelihood not in INFORMATION:
             raise ValueError(f'`likelihood` must be callable or one of {sorted(INFORMATION)}, got {likelihood!r}.')
         rank = tf.convert_to_tensor(prior_precision).shape.rank
@@ -69,7 +77,9 @@ class GaussNewtonMetric(DenseMetric):
 
     def matrix(self, density: LogDensity, position: tf.Tensor) -> tf.Tensor:
         unflatten = density.layout.unflatten
-        if self._data is None:
+        if isinstance(self._output_fn, WeightedGram):
+            curvature = self._linear_curvature(self._output_fn, position)
+        elif self._data is None:
             curvature = self._curvature(lambda flat: self._output_fn(*unflatten(flat)), position)
         else:
             (curvature,) = self._data.sum(
@@ -81,7 +91,6 @@ class GaussNewtonMetric(DenseMetric):
     def _curvature(self, output_fn: Callable[[tf.Tensor], tf.Tensor], position: tf.Tensor) -> tf.Tensor:
         """`J' Lambda J`."""
         batch_rank = position.shape.rank - 1
-        information_fn = self._likelihood if callable(self._likelihood) else INFORMATION[self._likelihood]
         shape: list[tf.Tensor] = []  # of the outputs, known once they have been computed
 
         def flat_outputs(flat: tf.Tensor) -> tf.Tensor:
@@ -93,7 +102,7 @@ class GaussNewtonMetric(DenseMetric):
 
         outputs, jacobian = autodiff.jacobian(flat_outputs, position)
         outputs = tf.reshape(outputs, shape[0])
-        information = information_fn(outputs)
+        information = self._information(outputs)
         if information.shape.rank == outputs.shape.rank:
             weighted = tf.reshape(information, tf.shape(jacobian)[:-1])[..., tf.newaxis] * jacobian
         elif information.shape.rank == outputs.shape.rank + 1:
@@ -105,6 +114,22 @@ class GaussNewtonMetric(DenseMetric):
                 f'more dimension; got shape {information.shape}.'
             )
         return tf.matmul(jacobian, weighted, transpose_a=True)
+
+    def _linear_curvature(self, gram: WeightedGram, position: tf.Tensor) -> tf.Tensor:
+        """`X' Lambda X`."""
+        if gram.design.shape[1] != position.shape[-1]:
+            raise ValueError(f'`output_fn` must have a column for each of {position.shape[-1]} coordinates, got {gram!r}.')
+        outputs = gram.rows_times(position)
+        information = self._information(outputs)
+        if information.shape.rank != outputs.shape.rank:
+            raise ValueError(
+                f'`likelihood` must return the Fisher information of each output by itself where `output_fn` is a matrix, '
+                f'that is, shape {outputs.shape}; got shape {information.shape}.'
+            )
+        return gram(information)
+
+    def _information(self, outputs: tf.Tensor) -> tf.Tensor:
+        return (self._likelihood if callable(self._likelihood) else INFORMATION[self._likelihood])(outputs)
 
     def _prior_matrix(self, dimension: int, dtype: tf.DType) -> tf.Tensor:
         precision = tf.cast(self._prior_precision, dtype)

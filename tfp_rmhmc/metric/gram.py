@@ -1,0 +1,56 @@
+"""Weighted Gram matrices of a fixed design."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+__all__ = ['WeightedGram']
+
+# Outer products are made beforehand up to so many numbers, 128 MB in float64.
+_MAX_PRODUCTS = 2**24
+
+
+class WeightedGram:
+    """`X' diag(w) X` for one design `X: [K, D]` and many weights.
+
+    It is linear in the weights: one product with the outer products of X's rows, made beforehand, of which the lower
+    triangle is enough. All chains share that product, `K D (D + 1)` operations a chain, and so does its derivative. Where
+    the outer products would take too much memory each chain's `w X` is made, and the cost is twice that.
+    """
+
+    def __init__(self, design: Any):
+        self.design = np.asarray(design)
+        num_rows, dimension = self.design.shape
+        self._products = None
+        if num_rows * dimension * (dimension + 1) // 2 <= _MAX_PRODUCTS:
+            # The diagonal is halved: the matrix and its transpose are added.
+            outer = self.design[:, :, np.newaxis] * self.design[:, np.newaxis, :]
+            lower = outer * (np.tri(dimension) - 0.5 * np.eye(dimension))
+            with tf.init_scope():  # a metric may be made while a function is traced
+                self._products = tfp.math.fill_triangular_inverse(lower).numpy()
+
+    def rows_times(self, vector: tf.Tensor) -> tf.Tensor:
+        """`X v: [batch..., K]` of `v: [batch..., D]`."""
+        return tf.tensordot(vector, self._constant(self.design.T, vector.dtype), 1)
+
+    def __call__(self, weights: tf.Tensor) -> tf.Tensor:
+        """`X' diag(w) X: [batch..., D, D]` of `w: [batch..., K]`, differentiable."""
+        if self._products is None:
+            design = self._constant(self.design, weights.dtype)
+            return tf.einsum('kd,...kc->...dc', design, weights[..., tf.newaxis] * design)
+        products = self._constant(self._products, weights.dtype)
+        lower = tfp.math.fill_triangular(tf.tensordot(weights, products, 1))
+        return lower + tf.linalg.matrix_transpose(lower)
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}(design of shape {self.design.shape})'
+
+    @staticmethod
+    def _constant(value: np.ndarray, dtype: tf.DType) -> tf.Tensor:
+        # An input of the traced function, not a constant in it: graphs may not be larger than 2 GB, and XLA would copy it.
+        with tf.init_scope():
+            return tf.constant(value, dtype)
