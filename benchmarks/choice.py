@@ -11,29 +11,34 @@ from benchmarks.measure import microseconds_of_step
 
 # Target, metric, numbers of chains. The constants of `prefers_xla` come from the first list.
 _SOFTABS, _HESSIAN = rm.SoftAbsMetric(), rm.HessianMetric()
+LOGISTIC = targets.logistic(1000, 25)
 FITTED = [
-    (targets.eight_schools(), _SOFTABS, (1, 64, 512, 2048)),
+    (targets.eight_schools(), _SOFTABS, (1, 64, 512, 2048, 20_000)),
     (targets.logistic(50, 11), _SOFTABS, (64, 512, 2048)),
     (targets.logistic(1000, 11), _SOFTABS, (64, 512, 2048)),
     (targets.logistic(50, 18), _SOFTABS, (1, 16, 128)),
     (targets.logistic(1000, 18), _SOFTABS, (1, 16, 128)),
     (targets.logistic(50, 25), _SOFTABS, (1, 8, 64)),
-    (targets.logistic(1000, 25), _SOFTABS, (1, 8, 64)),
+    (LOGISTIC, _SOFTABS, (1, 8, 64)),
     (targets.logistic(50, 51), _SOFTABS, (1, 8)),
     (targets.logistic(1000, 51), _SOFTABS, (1, 8)),
     (targets.logistic(10000, 51), _SOFTABS, (1, 8)),
     (targets.logistic(50, 11), _HESSIAN, (64, 512, 2048)),
     (targets.logistic(50, 25), _HESSIAN, (8, 64, 512)),
-    (targets.logistic(1000, 25), _HESSIAN, (8, 64, 512)),
+    (LOGISTIC, _HESSIAN, (8, 64, 512)),
     (targets.logistic(50, 51), _HESSIAN, (1, 8, 64)),
     (targets.logistic(1000, 51), _HESSIAN, (1, 8, 64)),
     (targets.logistic(100, 100), _HESSIAN, (1, 8, 64)),
 ]
 OTHERS = [
+    (targets.funnel(5), _SOFTABS, (20_000,)),
     (targets.funnel(11), _SOFTABS, (1, 64, 512, 4096)),
     (targets.funnel(51), _SOFTABS, (1, 8)),
+    (targets.banana(5), _SOFTABS, (20_000,)),
     (targets.banana(10), _SOFTABS, (1, 64, 512, 2048)),
     (targets.banana(20), _SOFTABS, (1, 64)),
+    (targets.logistic(50, 5), _SOFTABS, (20_000,)),
+    (LOGISTIC, rm.GaussNewtonMetric(LOGISTIC.inputs, 'bernoulli'), (1, 16, 64, 256)),
     (targets.stochastic_volatility(40), _SOFTABS, (1, 8)),
     (targets.log_gaussian_cox(5), _HESSIAN, (1, 64, 512)),
     (targets.log_gaussian_cox(10), _HESSIAN, (1, 8)),

@@ -20,7 +20,6 @@ CASES = {  # target, metric of the Riemannian kernels, transitions of adaptation
     'logistic 1000 x 25': (LOGISTIC, rm.GaussNewtonMetric(LOGISTIC.inputs, 'bernoulli'), 100, 200),
     'eight schools, centred': (targets.eight_schools(), None, 100, 300),
     'log-Gaussian Cox 100': (targets.log_gaussian_cox(10), rm.HessianMetric(), 100, 200),
-    'stochastic volatility 103': (targets.stochastic_volatility(100), None, 50, 20),
 }
 
 

@@ -32,8 +32,7 @@ _FACTORISATION = {
     SoftAbsMetric: _Factorisation(vectors=10.0, loss=66.0, power=3.5),
     DenseMetric: _Factorisation(vectors=5.0, loss=14.0, power=2.4),
 }
-# Beyond these an operation takes longer than to start it: 20,000 chains in 5 dimensions took XLA six times a graph's time.
-_MAX_CHAINS = 5_000
+# Beyond it an operation takes longer than to start it.
 _MAX_DIMENSION = 10_000
 
 
@@ -53,7 +52,7 @@ def prefers_xla(target_log_prob_fn: Callable[..., tf.Tensor], current_state: Any
     traced = tf.function(target_log_prob_fn, autograph=False).get_concrete_function(*parts)
     layout = StateLayout.of(parts, traced.outputs[0])
     num_chains, dimension = traced.outputs[0].shape.num_elements() or 1, layout.dimension
-    if tf.config.list_physical_devices('GPU') or num_chains > _MAX_CHAINS or dimension > _MAX_DIMENSION:
+    if tf.config.list_physical_devices('GPU') or dimension > _MAX_DIMENSION:
         return False
     for kind, (vectors, loss, power) in _FACTORISATION.items():
         if isinstance(metric, kind):
