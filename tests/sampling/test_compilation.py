@@ -29,7 +29,7 @@ def states(num_chains, dimension):
         (rm.SoftAbsMetric(), 2000, 25, 64, True),  # the data weigh more
         (rm.HessianMetric(), 50, 25, 8, True),  # Cholesky's cost less
         (rm.HessianMetric(), 50, 100, 64, False),
-        (rm.HessianMetric(), 50, 5, 6000, False),
+        (rm.HessianMetric(), 50, 5, 20_000, True),  # as many chains as one likes
         (rm.MongeMetric(), 50, 100, 64, True),
         (None, 50, 100, 64, True),
     ],

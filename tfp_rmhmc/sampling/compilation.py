@@ -29,7 +29,7 @@ class _Factorisation(NamedTuple):
 _START = 120.0
 _TRAFFIC = 0.0012
 _FACTORISATION = {
-    SoftAbsMetric: _Factorisation(vectors=10.0, loss=66.0, power=3.5),
+    SoftAbsMetric: _Factorisation(vectors=10.0, loss=96.0, power=3.5),
     DenseMetric: _Factorisation(vectors=5.0, loss=14.0, power=2.4),
 }
 # Beyond it an operation takes longer than to start it.
