@@ -188,7 +188,7 @@ CASES |= {
     if f'{metric}-{place}' not in CASES
 }
 KINDS = ['softabs-funnel-0', 'hessian-skewed', 'euclidean-dense', 'fisher-logistic', 'gauss-newton-categorical']
-KINDS += ['diagonal-funnel', 'monge-funnel', 'pullback-fisher']
+KINDS += ['gauss-newton-design', 'diagonal-funnel', 'monge-funnel', 'pullback-fisher']
 
 
 def local_at(case, q, dtype=tf.float64):
@@ -306,6 +306,12 @@ def test_gauss_newton_of_a_design_is_that_of_its_product(outer_products, dtype, 
         ]
         np.testing.assert_allclose(*columns, rtol=tolerance, atol=tolerance)
     np.testing.assert_allclose(given.energy_gradient(p), differentiated.energy_gradient(p), rtol=tolerance, atol=tolerance)
+
+
+def test_a_design_may_be_given_while_a_function_is_traced():
+    q = tf.constant([[0.4, -0.2, 0.1, 0.9]], tf.float64)
+    matrix = lambda q: rm.GaussNewtonMetric(X, 'bernoulli').matrix(density_of(isotropic, q), q)
+    np.testing.assert_allclose(tf.function(matrix, autograph=False)(q), matrix(q), rtol=1e-13)
 
 
 def test_pullback_is_the_change_of_coordinates():
@@ -429,6 +435,7 @@ BAD_ARGUMENTS = [
     (lambda: rm.FisherMetric('no function'), TypeError, '`fisher_fn`.*no function'),
     (lambda: rm.GaussNewtonMetric('no function'), TypeError, '`output_fn`.*no function'),
     (lambda: rm.GaussNewtonMetric(np.ones(3)), TypeError, '`output_fn`.*1., 1., 1.'),
+    (lambda: rm.GaussNewtonMetric(X * np.inf), ValueError, '`output_fn`.*inf'),
     (lambda: rm.GaussNewtonMetric(X, data='pieces'), ValueError, '`data`.*pieces'),
     (lambda: rm.GaussNewtonMetric(tanh_outputs, 'cauchy'), ValueError, '`likelihood`.*cauchy'),
     (lambda: rm.GaussNewtonMetric(tanh_outputs, prior_precision=-1.0), ValueError, '`prior_precision`.*-1.0'),

@@ -62,6 +62,8 @@ class GaussNewtonMetric(DenseMetric):
         if not callable(output_fn):
             if np.ndim(output_fn) != 2 or np.asarray(output_fn).dtype.kind not in 'fiu':
                 raise TypeError(f'`output_fn` must be callable or a matrix [K, D], got {output_fn!r}.')
+            if not np.isfinite(output_fn).all():
+                raise ValueError(f'`output_fn` must be finite where it is a matrix, got {output_fn!r}.')
             if data is not None:
                 raise ValueError(f'`data` must be None where `output_fn` is a matrix, got {data!r}.')
             output_fn = WeightedGram(output_fn)
