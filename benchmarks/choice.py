@@ -39,7 +39,7 @@ OTHERS = [
     (targets.banana(20), _SOFTABS, (1, 64)),
     (targets.logistic(50, 5), _SOFTABS, (20_000,)),
     (targets.logistic(50, 5), _HESSIAN, (20_000,)),
-    (LOGISTIC, rm.GaussNewtonMetric(LOGISTIC.inputs, 'bernoulli'), (1, 16, 64, 256)),
+    (LOGISTIC, rm.GaussNewtonMetric.of_design(LOGISTIC.inputs, 'bernoulli'), (1, 16, 64, 256)),
     (targets.stochastic_volatility(40), _SOFTABS, (1, 8)),
     (targets.log_gaussian_cox(5), _HESSIAN, (1, 64, 512)),
     (targets.log_gaussian_cox(10), _HESSIAN, (1, 8)),

@@ -20,7 +20,7 @@ import numpy as np, tensorflow as tf, tensorflow_probability as tfp, tfp_rmhmc a
 from benchmarks import targets
 imported = time.perf_counter()
 target = targets.funnel(11)
-kernel = rm.ExplicitRiemannianHMC(target.log_prob, np.float64(0.2), 25)
+kernel = rm.ExplicitRiemannianHMC(target.log_prob, np.float64(0.2), 25, metric=rm.SoftAbsMetric(structure='arrowhead'))
 start = tf.constant(target.draws(4, 1))
 run = tf.function(
     lambda: tfp.mcmc.sample_chain(1, start, kernel=kernel, trace_fn=None, seed=(1, 2)), autograph=False, jit_compile={jit}
@@ -50,7 +50,8 @@ def run(quick: bool = False) -> dict:
 
         @tf.function(autograph=False, jit_compile=True)
         def transition(q, counted=counted, num_steps=num_steps):
-            kernel = rm.ExplicitRiemannianHMC(counted, np.float64(0.01), num_steps)
+            metric = rm.SoftAbsMetric(structure='arrowhead')
+            kernel = rm.ExplicitRiemannianHMC(counted, np.float64(0.01), num_steps, metric=metric)
             return tfp.mcmc.sample_chain(1, q, kernel=kernel, trace_fn=None, seed=(1, 2))
 
         start = tf.constant(target.draws(1, 1))

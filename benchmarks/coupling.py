@@ -14,7 +14,6 @@ import tensorflow as tf
 
 import tfp_rmhmc as rm
 from benchmarks import targets
-from tfp_rmhmc.integrator import metric_coupling
 
 CASES = [  # target, metric, step size, steps
     (targets.banana(2), rm.SoftAbsMetric(1.0), 0.2, 10),
@@ -38,7 +37,7 @@ LONG_CASES = [  # target, metric, step sizes; trajectories of 6.3 units of time
     (targets.logistic(200, 10), rm.SoftAbsMetric(), (0.4, 0.2)),
     (targets.gaussian(100), rm.SoftAbsMetric(), (0.3, 0.15)),
 ]
-ASPECTS = [1.0, 1.5, 2.0, 3.0, float('inf')]  # the largest ratio k of differences of momenta and positions
+RATES = [1.0, 1.5, 2.0, 3.0, float('inf')]  # the largest ratio k of gaps of momenta and positions
 DEFAULTS = {'angle': 1.4, 'stiffness': 0.45, 'slack': 0.3}
 
 
@@ -92,18 +91,19 @@ def _long_trajectories(num_chains: int) -> dict:
     """Acceptance of long trajectories by step size and the bound of k, for metrics that follow the curvature."""
     found = {}
     print('\nlong trajectories: acceptance by the bound of k')
-    print(f'{"":28}' + ''.join(f'{aspect:7.1f}' for aspect in ASPECTS))
-    default = metric_coupling._MAX_NATURAL_ASPECT
+    print(f'{"":28}' + ''.join(f'{rate:7.1f}' for rate in RATES))
     for target, metric, step_sizes in LONG_CASES:
         position = tf.constant(target.draws(num_chains, 3))
         for step_size in step_sizes:
             row = []
-            for aspect in ASPECTS:
-                metric_coupling._MAX_NATURAL_ASPECT = aspect
+            for rate in RATES:
 
                 @tf.function(autograph=False)
-                def acceptance(position, target=target, metric=metric, step=step_size):
-                    kernel = rm.ExplicitRiemannianHMC(target.log_prob, np.float64(step), round(6.3 / step), metric=metric)
+                def acceptance(position, target=target, metric=metric, step=step_size, rate=rate):
+                    coupling = rm.MetricCoupling(max_rate=rate)
+                    kernel = rm.ExplicitRiemannianHMC(
+                        target.log_prob, np.float64(step), round(6.3 / step), metric=metric, coupling=coupling
+                    )
                     _, results = kernel.one_step(position, kernel.bootstrap_results(position), seed=(1, 2))
                     return tf.reduce_mean(tf.exp(tf.minimum(results.log_accept_ratio, 0.0)))
 
@@ -111,5 +111,4 @@ def _long_trajectories(num_chains: int) -> dict:
             name = f'{target.name} step {step_size}'
             found[name] = row
             print(f'{name:28}' + ''.join(f'{value:7.2f}' for value in row), flush=True)
-    metric_coupling._MAX_NATURAL_ASPECT = default
     return found

@@ -17,7 +17,7 @@ CASES = {  # target, metric of the Riemannian kernels, transitions of adaptation
     'funnel 11': (targets.funnel(11), rm.SoftAbsMetric(), 100, 200),
     'funnel 51': (targets.funnel(51), rm.SoftAbsMetric(), 100, 60),
     # Its Hessian too, at a lower price.
-    'logistic 1000 x 25': (LOGISTIC, rm.GaussNewtonMetric(LOGISTIC.inputs, 'bernoulli'), 100, 200),
+    'logistic 1000 x 25': (LOGISTIC, rm.GaussNewtonMetric.of_design(LOGISTIC.inputs, 'bernoulli'), 100, 200),
     'eight schools, centred': (targets.eight_schools(), None, 100, 300),
     'log-Gaussian Cox 100': (targets.log_gaussian_cox(10), rm.HessianMetric(), 100, 200),
 }

@@ -2,6 +2,9 @@
 
 import arviz
 import numpy as np
+import tensorflow as tf
+
+from tfp_rmhmc import autodiff
 
 
 def central_gradient(fn, x, step):
@@ -13,6 +16,14 @@ def central_gradient(fn, x, step):
     points = x + offsets[None, :, None] * np.diag(step)[:, None, :]
     values = np.asarray(fn(points.reshape(-1, x.size))).reshape(x.size, 4)
     return values @ weights / step
+
+
+def contracted_third_derivative(fn, position, weights):
+    """`sum_jk weights_jk d^3 fn / dq_i dq_j dq_k` by a reverse pass through the Hessian, as a metric's force takes it."""
+    with tf.GradientTape() as tape:
+        tape.watch(position)
+        _, _, second = autodiff.hessian(fn, position)
+    return tape.gradient(second, position, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
 
 def relative_error(got, expected):

@@ -8,7 +8,7 @@ import tensorflow_probability as tfp
 import tfp_rmhmc as rm
 from tests import targets
 from tfp_rmhmc import autodiff
-from tfp_rmhmc.state import LogDensity
+from tfp_rmhmc.density import LogDensity
 
 X, Y = targets.logistic_data(40, 3)
 KERNELS = {'explicit': rm.ExplicitRiemannianHMC, 'implicit': rm.ImplicitRiemannianHMC}

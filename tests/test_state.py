@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tests import targets
-from tfp_rmhmc.state import LogDensity, StateLayout, state_parts
+from tfp_rmhmc.density import LogDensity
+from tfp_rmhmc.state import StateLayout, state_parts
 
 
 def layout_of(parts, batch_rank):

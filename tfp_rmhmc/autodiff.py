@@ -1,12 +1,12 @@
 """Batched derivatives of a log density `fn: [batch..., D] -> [batch...]` by reverse mode.
 
-Chains are independent: the value of one chain depends on that chain's position alone. So one reverse pass gives every
-chain's gradient, and D reverse passes through that gradient give every chain's Hessian. The D passes differ only in the
-output gradient, so they are vectorised over it (`tf.vectorized_map`): the target is evaluated once, on the caller's own
-shape, and nothing is asked of it beyond what TFP asks. Derivatives of the results are again ordinary reverse passes.
+Chains are independent: the value of a chain depends on that chain's position alone. So one reverse pass gives every chain's
+gradient, and D reverse passes through that gradient give every chain's Hessian. The D passes differ only in the output
+gradient, so `tf.vectorized_map` makes them together. The target is evaluated once, on the caller's own shape, and has to do
+no more than TFP asks of any target. The results can be differentiated again by ordinary reverse passes.
 
-Every function works eagerly, inside `tf.function`, and with `jit_compile=True`. One exception is TensorFlow's: a target
-that itself holds a `tf.while_loop` cannot have its Hessian compiled by XLA; run such a target in a plain `tf.function`.
+Every function works eagerly, inside `tf.function`, and with `jit_compile=True`, with one exception: TensorFlow cannot
+compile the Hessian of a target that itself holds a `tf.while_loop`. Run such a target in a plain `tf.function`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 __all__ = [
-    'contracted_third_derivative',
     'hessian',
-    'hessian_vector_product',
     'jacobian',
     'mark_as_not_vectorizable',
     'value_and_gradient',
@@ -36,9 +34,9 @@ _TRACE = _Trace()
 
 
 def mark_as_not_vectorizable() -> None:
-    """Said by a target while it is called: its derivatives must not pass through `tf.vectorized_map`.
+    """A target calls this when its derivatives must not pass through `tf.vectorized_map`.
 
-    Vectorisation keeps no custom gradients, and would differentiate what is behind them, or nothing, without a word.
+    Vectorisation loses custom gradients: it would differentiate the operations behind them, or nothing, without an error.
     """
     _TRACE.has_unvectorizable_target = True
 
@@ -69,25 +67,6 @@ def hessian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tens
         value, gradient = value_and_gradient(fn, position)
     rows = _vectorized_rows(tape, gradient, position, vectorize=not _TRACE.has_unvectorizable_target)
     return value, gradient, 0.5 * (rows + tf.linalg.matrix_transpose(rows))
-
-
-def hessian_vector_product(fn: _Fn, position: tf.Tensor, vector: tf.Tensor) -> tf.Tensor:
-    """Hessian of `fn` at `position` times `vector`, all `[batch..., D]`. Cost: two reverse passes, O(D) memory."""
-    with tf.GradientTape() as tape:
-        tape.watch(position)
-        _, gradient = value_and_gradient(fn, position)
-    return _pull_back(tape, gradient, position, vector)
-
-
-def contracted_third_derivative(fn: _Fn, position: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """`sum_jk weights_jk d^3 fn / dq_i dq_j dq_k` as `[batch..., D]`, with `weights: [batch..., D, D]` held fixed.
-
-    Cost: one Hessian and one reverse pass through it.
-    """
-    with tf.GradientTape() as tape:
-        tape.watch(position)
-        _, _, second = hessian(fn, position)
-    return _pull_back(tape, second, position, weights)
 
 
 def jacobian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

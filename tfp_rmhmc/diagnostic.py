@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ['default_trace_fn', 'find_result', 'initial_velocity_getter_fn', 'proposed_velocity_getter_fn']
+__all__ = ['default_trace_fn', 'find_result', 'initial_velocity_getter_fn', 'proposed_velocity_getter_fn', 'trace']
 
 # Where TFP's wrappers keep the results of the kernel that they wrap.
 _NESTS = ('inner_results', 'accepted_results')
@@ -22,33 +22,77 @@ def find_result(kernel_results: Any, name: str) -> Any:
     return getattr(kernel_results, name, None)
 
 
-def default_trace_fn(state: Any, kernel_results: Any) -> dict[str, tf.Tensor]:
-    """What one usually wants to know of each draw, under the keys of TFP's `default_hmc_trace_fn` and some more.
+def trace(state: Any, kernel_results: Any) -> dict[str, tf.Tensor]:
+    """What one usually wants to know of each transition, under ArviZ's names where ArviZ has one.
 
-    Use as `tfp.mcmc.sample_chain(..., trace_fn=tfp_rmhmc.default_trace_fn)`, below any wrappers.
+    Works for our kernels and for TFP's `HamiltonianMonteCarlo` and `NoUTurnSampler`, inside any wrappers.
+    `sample_posterior` and the experiments keep these keys.
 
     Returns:
-      A dict of `[batch...]` tensors: `target_log_prob`, `log_accept_ratio`, `is_accepted`, `diverging`, `status` (of the
-      proposal, whether accepted or not), `energy` (at the trajectory's start), `num_metric_evaluations`,
-      `solver_iterations`; and `step_size`, where it is stored in the results.
+      A dict of `[batch...]` tensors: `lp` (log density), `acceptance_rate`, `log_accept_ratio`, `is_accepted`, `diverging`,
+      `energy` (at the trajectory's start), `status` (of the proposal, whether accepted or not), `metric_evaluations`,
+      `solver_iterations`; `n_steps` and `step_size` where the results hold them.
     """
     del state
-    proposed = find_result(kernel_results, 'proposed_results')
+    log_prob = find_result(kernel_results, 'target_log_prob')
     log_accept_ratio = find_result(kernel_results, 'log_accept_ratio')
-    trace = {
-        'target_log_prob': find_result(kernel_results, 'target_log_prob'),
+    none = tf.zeros_like(log_prob, dtype=tf.int32)
+    kept = {
+        'lp': log_prob,
+        'acceptance_rate': tf.exp(tf.minimum(log_accept_ratio, 0.0)),
         'log_accept_ratio': log_accept_ratio,
         'is_accepted': find_result(kernel_results, 'is_accepted'),
-        'diverging': proposed.has_divergence,
-        'energy': proposed.energy,
-        'status': proposed.status,
-        'num_metric_evaluations': proposed.num_metric_evaluations,
-        'solver_iterations': proposed.solver_iterations,
     }
-    step_size = find_result(kernel_results, 'step_size')
-    if tf.is_tensor(step_size) or step_size:
-        trace['step_size'] = step_size
-    return trace
+    proposed = find_result(kernel_results, 'proposed_results')
+    if proposed is None:  # NoUTurnSampler
+        kept |= {
+            'diverging': find_result(kernel_results, 'has_divergence'),
+            'energy': find_result(kernel_results, 'energy'),
+            'status': none,
+            'metric_evaluations': none,
+            'solver_iterations': none,
+        }
+    elif hasattr(proposed, 'status'):  # ours
+        kept |= {
+            'diverging': proposed.has_divergence,
+            'energy': proposed.energy,
+            'status': proposed.status,
+            'metric_evaluations': proposed.num_metric_evaluations,
+            'solver_iterations': proposed.solver_iterations,
+        }
+    else:  # HamiltonianMonteCarlo
+        kept |= {
+            'diverging': log_accept_ratio < -1000.0,
+            'energy': _kinetic_energy(proposed.final_momentum, log_prob.shape.rank) - proposed.target_log_prob,
+            'status': none,
+            'metric_evaluations': none,
+            'solver_iterations': none,
+        }
+    num_steps = find_result(kernel_results, 'leapfrogs_taken')
+    if num_steps is None:
+        num_steps = find_result(kernel_results, 'num_leapfrog_steps')
+    step_size = getattr(kernel_results, 'new_step_size', None)
+    if step_size is None:
+        step_size = find_result(kernel_results, 'step_size')
+    for name, value in [('n_steps', num_steps), ('step_size', step_size)]:
+        if tf.is_tensor(value):
+            kept[name] = tf.broadcast_to(value, tf.shape(log_prob)) if value.shape.rank == 0 else value
+        elif value:  # a list with one for each state part; an empty one says that none is stored
+            kept[name] = value
+    return kept
+
+
+def default_trace_fn(state: Any, kernel_results: Any) -> dict[str, tf.Tensor]:
+    """What one usually wants to know of each draw: use as `sample_chain(..., trace_fn=tfp_rmhmc.default_trace_fn)`.
+
+    Returns:
+      A dict of `[batch...]` tensors with ArviZ's names where ArviZ has one: `lp` (log density), `acceptance_rate`,
+      `log_accept_ratio`, `is_accepted`, `diverging`, `energy` (at the trajectory's start), `status` (of the proposal,
+      whether accepted or not; see `Status`), `metric_evaluations`, `solver_iterations`; `n_steps` and `step_size`, where
+      the results hold them; and `target_log_prob`, TFP's name for `lp`.
+    """
+    kept = trace(state, kernel_results)
+    return kept | {'target_log_prob': kept['lp']}
 
 
 def initial_velocity_getter_fn(kernel_results: Any) -> Any:
@@ -66,3 +110,9 @@ def proposed_velocity_getter_fn(kernel_results: Any) -> Any:
 
 def _like_state(kernel_results: Any, parts: list[tf.Tensor]) -> Any:
     return tf.nest.pack_sequence_as(find_result(kernel_results, 'proposed_state'), parts)
+
+
+def _kinetic_energy(momentum: list[tf.Tensor], batch_rank: int) -> tf.Tensor:
+    """`1/2 p'p: [batch...]` of momentum parts `[batch..., event...]`, under the identity metric."""
+    squares = [tf.reduce_sum(tf.square(p), axis=list(range(batch_rank, p.shape.rank))) for p in momentum]
+    return 0.5 * tf.add_n(squares)

@@ -1,9 +1,9 @@
-"""The Hamiltonian on a Riemannian manifold: the only place where the physics is written.
+"""The Hamiltonian on a Riemannian manifold. All energies, velocities and forces of the package are computed here.
 
     H(q, p) = -l(q) + 1/2 log det G(q) + 1/2 p' G(q)^-1 p
 
-with q the position, p the momentum, l the log density and G the metric (Girolami and Calderhead 2011, eq. 13; the
-constant `D/2 log 2 pi` is left out). `exp(-H)` integrates over p to the target.
+Here q is the position, p the momentum, l the log density and G the metric (Girolami and Calderhead 2011, eq. 13). The
+constant `D/2 log 2 pi` is left out. The integral of `exp(-H)` over p is the target density of q.
 """
 
 from __future__ import annotations
@@ -12,38 +12,61 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.metric import LocalMetric, Metric
 from tfp_rmhmc.noise import standard_normal_like
-from tfp_rmhmc.state import LogDensity
 
-__all__ = ['Hamiltonian', 'LocalHamiltonian', 'PhasePoint', 'kinetic_energy_change']
+__all__ = ['Hamiltonian', 'LocalHamiltonian', 'PhasePoint', 'Slope', 'kinetic_energy_change']
 
 
 class Hamiltonian:
-    """The Hamiltonian of a log density under a metric, a function of `q: [batch..., D]` and `p: [batch..., D]`."""
+    """The Hamiltonian of a log density under a metric: a function of `q: [batch..., D]` and `p: [batch..., D]`.
+
+    Integrators receive one. `hamiltonian.at(q)` evaluates the metric at a position, which is the expensive part; the result
+    gives velocity, force and energy for as many momenta as are needed there.
+
+    Args:
+      density: the log density of the flat position.
+      metric: the metric, which is bound to this log density here.
+    """
 
     def __init__(self, density: LogDensity, metric: Metric):
-        self._density = density
-        self._metric = metric
-
-    @property
-    def has_natural_units(self) -> bool:
-        """Whether frequencies are about 1, the metric following the curvature of the log density."""
-        return self._metric.follows_curvature
+        self.density = density
+        self.metric = metric
 
     def at(self, position: tf.Tensor) -> LocalHamiltonian:
-        """`H(position, .)`. Cost: one metric evaluation."""
-        return LocalHamiltonian(self._metric.at(self._density, position))
+        """`H(position, .)` as a function of the momentum. Cost: one metric evaluation."""
+        return LocalHamiltonian(self.metric.at(self.density, position), self.metric.follows_curvature)
+
+
+class Slope(NamedTuple):
+    """The right-hand side of Hamilton's equations at one point, both `[batch..., D]`.
+
+    Attributes:
+      velocity: `dq/dt = dH/dp`.
+      force: `dp/dt = -dH/dq`.
+    """
+
+    velocity: tf.Tensor
+    force: tf.Tensor
 
 
 class LocalHamiltonian:
-    """`H(q, .)` at one position: a function of the momentum alone, the metric being factored already."""
+    """`H(q, .)` at one position q, where the metric has been evaluated and factored.
 
-    def __init__(self, local_metric: LocalMetric):
+    Attributes:
+      log_prob: the log density at q, `[batch...]`.
+      gradient: of the log density, `[batch..., D]`.
+      factor: the metric G(q) in factored form, a `Factor`.
+      follows_curvature: as the metric's attribute of that name.
+    """
+
+    def __init__(self, local_metric: LocalMetric, follows_curvature: bool = False):
         self._metric = local_metric
         self.log_prob = local_metric.log_prob
         self.gradient = local_metric.gradient
         self.factor = local_metric.factor
+        self.follows_curvature = follows_curvature
 
     def kinetic_energy(self, momentum: tf.Tensor) -> tf.Tensor:
         """`1/2 log det G + 1/2 p' G^-1 p`: `[batch...]`, minus the log density of the momentum."""
@@ -61,20 +84,30 @@ class LocalHamiltonian:
         """`dp/dt = -dH/dq`: `[batch..., D]`. Cost: one reverse pass through what the metric is made of."""
         return self.gradient - self._metric.energy_gradient(momentum)
 
+    def slope(self, momentum: tf.Tensor) -> Slope:
+        """Velocity and force together."""
+        return Slope(self.velocity(momentum), self.force(momentum))
+
     def draw_momentum(self, seed: tf.Tensor) -> tf.Tensor:
-        """`p ~ N(0, G): [batch..., D]`."""
+        """A draw `p ~ N(0, G): [batch..., D]` from a stateless seed, int32[2]."""
         return self.factor.sqrt_multiply(standard_normal_like(self.gradient, seed))
+
+    def distance(self, d_position: tf.Tensor, d_momentum: tf.Tensor) -> tf.Tensor:
+        """`sqrt(dq' G dq + dp' G^-1 dp): [batch...]`, the length of a displacement in units of the metric."""
+        squares = d_position * self.factor.multiply(d_position) + d_momentum * self.factor.solve(d_momentum)
+        return tf.sqrt(tf.reduce_sum(squares, axis=-1))
 
 
 class PhasePoint(NamedTuple):
-    """A position, a momentum and what H is made of there. Vectors are `[batch..., D]`, the rest `[batch...]`.
+    """A position and a momentum, with everything that H is made of there. Vectors are `[batch..., D]`, the rest
+    `[batch...]`.
 
-    Unlike a `LocalHamiltonian` it is tensors only, and can go around a loop.
+    Unlike a `LocalHamiltonian` it consists of tensors alone, so it can be carried around a `tf.while_loop`.
 
     Attributes:
       position, momentum: `q` and `p`.
       velocity: `G^-1 p`.
-      log_prob: log density at q.
+      log_prob: the log density at q.
       gradient: of the log density.
       half_log_det: `1/2 log det G`.
     """
@@ -88,9 +121,15 @@ class PhasePoint(NamedTuple):
 
     @classmethod
     def of(cls, local: LocalHamiltonian, position: tf.Tensor, momentum: tf.Tensor) -> PhasePoint:
-        """`local` is the Hamiltonian at `position`."""
+        """The phase point at `position`, where `local` is the Hamiltonian."""
         half_log_det = tf.broadcast_to(local.factor.half_log_det, tf.shape(local.log_prob))  # a constant metric has one
         return cls(position, momentum, local.velocity(momentum), local.log_prob, local.gradient, half_log_det)
+
+    @classmethod
+    def zeros_like(cls, position: tf.Tensor) -> PhasePoint:
+        """Zeros in the shapes that a phase point at `position: [batch..., D]` has."""
+        vector, scalar = tf.zeros_like(position), tf.zeros_like(position[..., 0])
+        return cls(vector, vector, vector, scalar, vector, scalar)
 
     @property
     def energy(self) -> tf.Tensor:
@@ -99,10 +138,10 @@ class PhasePoint(NamedTuple):
 
 
 def kinetic_energy_change(start: PhasePoint, end: PhasePoint) -> tf.Tensor:
-    """`1/2 log det G + 1/2 p' G^-1 p` at the end less that at the start: `[batch...]`.
+    """The change of `1/2 log det G + 1/2 p' G^-1 p` from start to end: `[batch...]`.
 
-    Subtracted before the sum over coordinates: each of two sums over a million of them is rounded, in float32, by more
-    than their difference.
+    The two are subtracted before they are summed over coordinates. In float32 each of two sums over a million coordinates
+    is rounded by more than their difference.
     """
     terms = end.momentum * end.velocity - start.momentum * start.velocity
     return end.half_log_det - start.half_log_det + 0.5 * tf.reduce_sum(terms, axis=-1)

@@ -7,25 +7,12 @@ concatenation of the flattened events: one vector `q: [batch..., D]` with `D = s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfp_rmhmc.data_sum import SumOverData
-
-__all__ = ['LogDensity', 'StateLayout', 'is_compiled_by_xla', 'is_list_like', 'state_parts']
-
-
-def is_compiled_by_xla() -> bool:
-    """Whether what is being traced will be compiled by XLA. Only speed depends on it."""
-    if tf.executing_eagerly():
-        return False
-    try:  # TensorFlow tells nobody in public
-        from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
-    except ImportError:
-        return False
-    return GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+__all__ = ['StateLayout', 'is_list_like', 'state_parts']
 
 
 def is_list_like(x: Any) -> bool:
@@ -130,32 +117,6 @@ class StateLayout:
                 for step, part in zip(steps, parts, strict=True)
             ]
         )
-
-
-class LogDensity:
-    """A `target_log_prob_fn` seen as a function of the flat vector: `[batch..., D] -> [batch...]`."""
-
-    def __init__(self, target_log_prob_fn: Callable[..., tf.Tensor], layout: StateLayout):
-        self.target_log_prob_fn = target_log_prob_fn
-        self.layout = layout
-
-    @classmethod
-    def at_state(cls, target_log_prob_fn: Callable[..., tf.Tensor], parts: Sequence[tf.Tensor]) -> LogDensity:
-        """The log density around a state, whose batch rank is found by one call of the target."""
-        log_prob = tf.convert_to_tensor(target_log_prob_fn(*parts))
-        return cls(target_log_prob_fn, StateLayout.of(parts, log_prob))
-
-    def __call__(self, position: tf.Tensor) -> tf.Tensor:
-        return tf.convert_to_tensor(self.target_log_prob_fn(*self.layout.unflatten(position)))
-
-    def apply(self, operator: Callable[..., Sequence[tf.Tensor]], position: tf.Tensor) -> Sequence[tf.Tensor]:
-        """`operator(self, position)` for an operator that is linear in the log density, such as its gradient or Hessian.
-
-        A density that is a sum over data applies it to each term, in one pass over the data.
-        """
-        if isinstance(self.target_log_prob_fn, SumOverData):
-            return self.target_log_prob_fn.apply(operator, position, self.layout.unflatten)
-        return operator(self, position)
 
 
 def _leading_shape(x: tf.Tensor, num_trailing: int) -> Any:

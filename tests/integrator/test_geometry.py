@@ -9,9 +9,9 @@ import tensorflow_probability as tfp
 
 import tfp_rmhmc as rm
 from tests import targets
-from tests.integrator.dynamics import EXACT, TIGHT, CountingMetric, doubled, flip, flow, hamiltonian_of, num_blocks
-from tfp_rmhmc.integrator.extended import Extended
-from tfp_rmhmc.integrator.implicit import Ledger
+from tests.integrator.registry import EXACT, TIGHT, CountingMetric, flip, flow, hamiltonian_of, num_blocks
+from tfp_rmhmc.integrator.doubled import Doubled
+from tfp_rmhmc.integrator.transition import propose
 
 CASES = {
     'funnel': (targets.funnel, rm.SoftAbsMetric(), np.array([0.4, 0.5, -1.1, 0.3]), 0.08),
@@ -20,35 +20,41 @@ CASES = {
 }
 
 
-def start_of(dynamics, case, rng):
+def start_of(integrator, case, rng, num=1):
     _, _, q, _ = CASES[case]
-    gaps = [0.02 * rng.standard_normal(q.size) for _ in range(num_blocks(dynamics) - 2)]
-    return np.concatenate([q, rng.standard_normal(q.size), *gaps])[None]
+    gaps = [0.02 * rng.standard_normal((num, q.size)) for _ in range(num_blocks(integrator) - 2)]
+    return np.concatenate([np.tile(q, (num, 1)), rng.standard_normal((num, q.size)), *gaps], axis=1)
+
+
+def assert_reversible(forward, z, blocks):
+    """Back with the momenta reversed, and back by steps of the opposite sign."""
+    there = forward(z)
+    assert np.abs(there - z).max() > 0.1
+    assert np.abs(flip(forward(flip(there, blocks)), blocks) - z).max() < 1e-9
+    assert np.abs(forward(there, sign=-1.0) - z).max() < 1e-9
 
 
 @pytest.mark.parametrize('case', CASES)
 @pytest.mark.parametrize('name', EXACT)
 def test_reversal(name, case, rng):
-    dynamics = EXACT[name]
+    integrator = EXACT[name]
     log_prob, metric, _, step = CASES[case]
-    forward = flow(dynamics, log_prob, metric, step, 8)
-    z = start_of(dynamics, case, rng)
-    there = forward(z)
-    back = flip(forward(flip(there, num_blocks(dynamics))), num_blocks(dynamics))
-    assert np.abs(there - z).max() > 0.1
-    assert np.abs(back - z).max() < 1e-9
+    assert_reversible(flow(integrator, log_prob, metric, step, 8), start_of(integrator, case, rng), num_blocks(integrator))
 
 
-@pytest.mark.parametrize('case', CASES)
 @pytest.mark.parametrize('name', EXACT)
-def test_volume(name, case, rng):
-    dynamics = EXACT[name]
-    log_prob, metric, _, step = CASES[case]
-    forward = flow(dynamics, log_prob, metric, step, 4)
-    z = start_of(dynamics, case, rng)[0]
+def test_reversal_with_steps_of_every_coordinate_and_chain(name, rng):
+    integrator = EXACT[name]
+    log_prob, metric, q, step = CASES['funnel']
+    steps = step * rng.uniform(0.5, 1.5, size=(3, q.size))
+    forward = flow(integrator, log_prob, metric, steps, 8)
+    assert_reversible(forward, start_of(integrator, 'funnel', rng, num=3), num_blocks(integrator))
+
+
+def determinant(forward, z):
+    """Of the map at `z: [n]`, to sixth order by two fourth-order central differences."""
     h = 2e-3
     offsets, weights = np.array([-2, -1, 1, 2]) * h, np.array([1, -8, 8, -1]) / (12 * h)
-    # Sixth-order accuracy from two fourth-order estimates.
     estimate = []
     for scale in (1.0, 0.5):
         points = z + scale * offsets[None, :, None] * np.eye(z.size)[:, None, :]
@@ -56,7 +62,54 @@ def test_volume(name, case, rng):
         estimate.append(np.einsum('iko,k->oi', images, weights / scale))
     jacobian = estimate[1] + (estimate[1] - estimate[0]) / 15.0
     assert np.abs(jacobian - np.eye(z.size)).max() > 0.05
-    assert abs(np.linalg.det(jacobian) - 1.0) < 1e-7
+    return np.linalg.det(jacobian)
+
+
+@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('name', EXACT)
+def test_volume(name, case, rng):
+    integrator = EXACT[name]
+    log_prob, metric, _, step = CASES[case]
+    forward = flow(integrator, log_prob, metric, step, 4)
+    assert abs(determinant(forward, start_of(integrator, case, rng)[0]) - 1.0) < 1e-7
+
+
+@pytest.mark.parametrize('name', EXACT)
+def test_volume_with_steps_of_every_coordinate(name, rng):
+    integrator = EXACT[name]
+    log_prob, metric, q, step = CASES['funnel']
+    forward = flow(integrator, log_prob, metric, step * rng.uniform(0.5, 1.5, size=q.size), 4)
+    assert abs(determinant(forward, start_of(integrator, 'funnel', rng)[0]) - 1.0) < 1e-7
+
+
+@pytest.mark.parametrize('name', EXACT)
+def test_single_steps_make_a_trajectory(name, rng):
+    """What a tree of steps needs: one step after another, each completed, is the trajectory as a whole."""
+    integrator = EXACT[name]
+    log_prob, metric, _, step = CASES['funnel']
+    whole, single = (flow(integrator, log_prob, metric, step, num) for num in (3, 1))
+    z = start_of(integrator, 'funnel', rng)
+    np.testing.assert_allclose(single(single(single(z))), whole(z), atol=1e-10)
+
+
+@pytest.mark.parametrize('name', ['metric-coupling', 'tao-binding'])
+def test_steps_in_the_doubled_space_are_those_of_the_trajectory(name, rng):
+    """`step` itself, for which no centre is added: two of them, and back."""
+    integrator = EXACT[name]
+    log_prob, metric, _, step = CASES['funnel']
+    z = tf.constant(start_of(integrator, 'funnel', rng))
+    q, p, *gaps = tf.split(z, 4, axis=-1)
+    hamiltonian = hamiltonian_of(log_prob, metric, q)
+    point = Doubled(q, p, rm.Ledger.new(q), *gaps)
+    h = tf.constant(step, tf.float64)
+    there = integrator.step(hamiltonian, integrator.step(hamiltonian, point, h), h)
+    assert np.abs(there.position - q).max() > 0.02
+    back = integrator.step(hamiltonian, integrator.step(hamiltonian, there, -h), -h)
+    for before, after in zip(
+        tf.nest.flatten(point._replace(ledger=())), tf.nest.flatten(back._replace(ledger=())), strict=True
+    ):
+        np.testing.assert_allclose(after, before, atol=1e-12)
+    np.testing.assert_array_equal(back.ledger.metric_evaluations, 4 * {'metric-coupling': 3, 'tao-binding': 4}[name])
 
 
 def test_the_overwriting_reading_of_algorithm_2_contracts_volume():
@@ -78,8 +131,9 @@ def test_the_overwriting_reading_of_algorithm_2_contracts_volume():
     binding = rm.TaoBinding(omega=angle / 2.0)
     columns = []
     for e in np.eye(4):
-        state = Extended(*[tf.constant([x]) for x in e])
-        columns.append(np.concatenate(binding.couple(state, tf.constant(1.0, tf.float64))))
+        q, p, *gaps = [tf.constant([x]) for x in e]
+        coupled = binding.couple(Doubled(q, p, (), *gaps), tf.constant(1.0, tf.float64))
+        columns.append(np.concatenate([coupled.position, coupled.momentum, coupled.position_gap, coupled.momentum_gap]))
     assert abs(np.linalg.det(np.stack(columns, axis=1)) - 1.0) < 1e-14
 
 
@@ -89,8 +143,8 @@ ORDERS = {name: 4 if name.endswith('-4') else 2 for name in EXACT}
 @pytest.fixture(scope='module')
 def reference_end():
     """Of the trajectory below, by a fourth-order method with many steps: good to 1e-7."""
-    dynamics = EXACT['implicit-midpoint-4']
-    return flow(dynamics, targets.skewed, rm.HessianMetric(), ORDER_TIME / 80, 80)(ORDER_START)
+    integrator = EXACT['implicit-midpoint-4']
+    return flow(integrator, targets.skewed, rm.HessianMetric(), ORDER_TIME / 80, 80)(ORDER_START)
 
 
 ORDER_START, ORDER_TIME = np.array([[0.3, -0.5, 0.2, 0.5, -0.4, 0.9]]), 1.2
@@ -98,12 +152,12 @@ ORDER_START, ORDER_TIME = np.array([[0.3, -0.5, 0.2, 0.5, -0.4, 0.9]]), 1.2
 
 @pytest.mark.parametrize('name', ORDERS)
 def test_order_of_the_error_at_the_end(name, reference_end):
-    dynamics = EXACT[name]
-    z = np.concatenate([ORDER_START, *[np.zeros([1, 3])] * (num_blocks(dynamics) - 2)], axis=1)
+    integrator = EXACT[name]
+    z = np.concatenate([ORDER_START, *[np.zeros([1, 3])] * (num_blocks(integrator) - 2)], axis=1)
     counts = np.array([12, 16, 24, 32, 48] if ORDERS[name] == 2 else [8, 12, 16, 24])
     errors = []
     for count in counts:
-        end = flow(dynamics, targets.skewed, rm.HessianMetric(), ORDER_TIME / count, count)(z)
+        end = flow(integrator, targets.skewed, rm.HessianMetric(), ORDER_TIME / count, count)(z)
         errors.append(np.linalg.norm(end[:, :6] - reference_end))
     slope = -scipy.stats.linregress(np.log(counts), np.log(errors)).slope
     assert abs(slope - ORDERS[name]) < 0.5, errors
@@ -112,12 +166,12 @@ def test_order_of_the_error_at_the_end(name, reference_end):
 @pytest.mark.parametrize('name', EXACT)
 def test_the_jacobi_elliptic_trajectory(name):
     """H = (1 + q^2)(1 + p^2) / 2 from (q0, 0), as G = 1 / (1 + q^2) and U = (1 + q^2)/2 + log(1 + q^2)/2."""
-    dynamics = EXACT[name]
+    integrator = EXACT[name]
     log_prob = lambda q: -tf.reduce_sum(0.5 * tf.square(q) + 0.5 * tf.math.log1p(tf.square(q)), axis=-1)
     metric = rm.FisherMetric(lambda q: 1.0 / (1.0 + tf.square(q))[..., None])
     q0, time, count = 0.8, 1.5, 300
-    z = np.array([[q0, 0.0] + [0.0] * (num_blocks(dynamics) - 2)])
-    end = flow(dynamics, log_prob, metric, time / count, count)(z)
+    z = np.array([[q0, 0.0] + [0.0] * (num_blocks(integrator) - 2)])
+    end = flow(integrator, log_prob, metric, time / count, count)(z)
     expected = q0 * scipy.special.ellipj(time * np.sqrt(1 + q0**2), q0**2 / (1 + q0**2))[1]
     assert abs(expected - q0) > 0.5
     np.testing.assert_allclose(end[0, 0], expected, atol=2e-5)
@@ -134,28 +188,34 @@ def test_a_constant_metric_gives_tfp_s_hmc_step_for_step(mass):
     x = q * np.sqrt(scale)
     end, results = hmc.one_step(x, hmc.bootstrap_results(x), seed=(1, 2))
     momentum = results.initial_momentum[0].numpy() * np.sqrt(scale)
-    dynamics = rm.GeneralizedLeapfrog(**TIGHT)
+    integrator = rm.GeneralizedLeapfrog(**TIGHT)
     metric = rm.EuclideanMetric(mass)
-    got = flow(dynamics, targets.skewed, metric, 0.2, 7)(np.concatenate([q, momentum], axis=1))
+    got = flow(integrator, targets.skewed, metric, 0.2, 7)(np.concatenate([q, momentum], axis=1))
     np.testing.assert_allclose(got[:, :3], end / np.sqrt(scale), rtol=1e-10)
     np.testing.assert_allclose(got[:, 3:], results.final_momentum[0] * np.sqrt(scale), rtol=1e-10)
 
 
-@pytest.mark.parametrize(('name', 'per_step'), [('metric-coupling', 2), ('tao-binding', 3)])
-def test_force_evaluations_of_a_step(name, per_step):
-    """Every metric that is factored serves one force, and there is one more of each than the steps have."""
+@pytest.mark.parametrize(('name', 'per_step', 'of_the_start'), [('metric-coupling', 2, [1, 1, 1]), ('tao-binding', 3, [0])])
+def test_force_evaluations_of_a_step(name, per_step, of_the_start):
+    """Every metric that is factored serves one force, and there is one more of each than the steps have.
+
+    At the start there is the metric at the position, whose force serves the centre of `MetricCoupling`, and two for that.
+    """
     metric = CountingMetric()
     q = tf.constant(targets.funnel_draws(2, 4))
     hamiltonian = hamiltonian_of(targets.funnel, metric, q)
+    point = Doubled(q, q, rm.Ledger.new(q), 0.1 * q, 0.1 * q)
     for num_steps in (2, 5):
         metric.forces.clear()
-        EXACT[name].integrate(
+        EXACT[name].travel(
             hamiltonian,
-            doubled(EXACT[name], q, q, 0.1 * q, 0.1 * q),
+            hamiltonian.at(q),
+            point,
             tf.constant(0.1, tf.float64),
             tf.constant(num_steps),
+            is_start=tf.constant(True),
         )
-        assert metric.forces == [1] * (per_step * num_steps + 1)
+        assert metric.forces == of_the_start + [1] * (per_step * num_steps + 1)
 
 
 def test_the_reported_metric_evaluations_are_those_that_were_made():
@@ -163,8 +223,8 @@ def test_the_reported_metric_evaluations_are_those_that_were_made():
     for name in ('metric-coupling', 'tao-binding', 'tao-binding-4'):
         metric = CountingMetric()
         hamiltonian = hamiltonian_of(targets.funnel, metric, q)
-        proposal = EXACT[name].propose(hamiltonian, q, tf.constant(0.1, tf.float64), tf.constant(3), tf.constant([1, 2]))
-        np.testing.assert_array_equal(proposal.metric_evaluations, len(metric.forces))
+        proposal = propose(EXACT[name], hamiltonian, q, tf.constant(0.1, tf.float64), tf.constant(3), tf.constant([1, 2]))
+        np.testing.assert_array_equal(proposal.ledger.metric_evaluations, len(metric.forces))
 
 
 def test_the_position_loop_takes_no_third_derivatives():
@@ -172,11 +232,10 @@ def test_the_position_loop_takes_no_third_derivatives():
     metric = CountingMetric()
     q = tf.constant(targets.funnel_draws(2, 4))
     hamiltonian = hamiltonian_of(targets.funnel, metric, q)
-    none = tf.zeros([2], tf.int32)
-    ledger = Ledger(none, none, tf.zeros([2], tf.float64), none)
-    rm.GeneralizedLeapfrog().integrate(
-        hamiltonian, None, q, tf.ones_like(q), tf.constant(0.1, tf.float64), tf.constant(1), ledger
-    )
+    integrator, step = rm.GeneralizedLeapfrog(), tf.constant(0.1, tf.float64)
+    point = integrator.begin(None, q, tf.ones_like(q), rm.Ledger.new(q))
+    point = integrator.step(hamiltonian, point, step)
+    integrator.complete(hamiltonian.at(point.position), point, step)
     # One metric with forces opens the step, one closes it; all others, the position loop's, have none.
     assert len(metric.forces) > 3
     assert sum(count > 0 for count in metric.forces) == 2

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_rmhmc as rm
-from tfp_rmhmc.state import LogDensity
+from tfp_rmhmc.density import LogDensity
 
 tfd = tfp.distributions
 RNG = np.random.default_rng(0)

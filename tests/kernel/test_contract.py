@@ -11,7 +11,7 @@ import tensorflow_probability as tfp
 import tfp_rmhmc as rm
 from tests import targets
 from tests.conftest import compiled_variants
-from tests.integrator.dynamics import EXACT, flow, num_blocks
+from tests.integrator.registry import EXACT, flow, num_blocks
 
 CLASSES = [
     rm.ExplicitRiemannianHMC,

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tfp_rmhmc as rm
 from tests import targets
 from tests.conftest import compiled_variants
-from tests.integrator.dynamics import CountingMetric
+from tests.integrator.registry import CountingMetric
 
 KERNELS = {
     'metric-coupling': (rm.ExplicitRiemannianHMC, {'coupling': rm.MetricCoupling()}),

@@ -12,9 +12,9 @@ import tfp_rmhmc as rm
 from tests import targets
 from tests.conftest import compiled_variants
 from tests.numeric import central_gradient, relative_error
+from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.hamiltonian import Hamiltonian
-from tfp_rmhmc.metric import gram
-from tfp_rmhmc.state import LogDensity
+from tfp_rmhmc.linalg import gram
 
 tfb = tfp.bijectors
 X, Y = targets.logistic_data(60, 4)
@@ -128,11 +128,11 @@ CASES = {
         np.array([0.5, -1.0, 0.1]),
     ),
     'gauss-newton-design': (
-        rm.GaussNewtonMetric(X, 'bernoulli', 0.5),
+        rm.GaussNewtonMetric.of_design(X, 'bernoulli', 0.5),
         targets.logistic_regression(X, Y),
         np.array([0.4, -0.2, 0.1, 0.9]),
     ),
-    'gauss-newton-design-one-dimension': (rm.GaussNewtonMetric(X[:, :1], 'poisson'), isotropic, np.array([0.4])),
+    'gauss-newton-design-one-dimension': (rm.GaussNewtonMetric.of_design(X[:, :1], 'poisson'), isotropic, np.array([0.4])),
     'diagonal-funnel': (rm.DiagonalMetric(0.5), targets.funnel, funnel_point(0.0)),
     'diagonal-own': (
         rm.DiagonalMetric(diagonal_fn=lambda q, g: 1.0 + tf.square(q) + tf.abs(g)),
@@ -310,7 +310,7 @@ def test_gauss_newton_of_a_design_is_that_of_its_product(outer_products, dtype, 
 
 def test_a_design_may_be_given_while_a_function_is_traced():
     q = tf.constant([[0.4, -0.2, 0.1, 0.9]], tf.float64)
-    matrix = lambda q: rm.GaussNewtonMetric(X, 'bernoulli').matrix(density_of(isotropic, q), q)
+    matrix = lambda q: rm.GaussNewtonMetric.of_design(X, 'bernoulli').matrix(density_of(isotropic, q), q)
     np.testing.assert_allclose(tf.function(matrix, autograph=False)(q), matrix(q), rtol=1e-13)
 
 
@@ -436,6 +436,9 @@ BAD_ARGUMENTS = [
     (lambda: rm.GaussNewtonMetric('no function'), TypeError, '`output_fn`.*no function'),
     (lambda: rm.GaussNewtonMetric(np.ones(3)), TypeError, '`output_fn`.*1., 1., 1.'),
     (lambda: rm.GaussNewtonMetric(X * np.inf), ValueError, '`output_fn`.*inf'),
+    (lambda: rm.GaussNewtonMetric.of_design(X * np.inf), ValueError, '`design`.*inf'),
+    (lambda: rm.GaussNewtonMetric.of_design(np.ones(3)), TypeError, '`design`.*1., 1., 1.'),
+    (lambda: rm.SoftAbsMetric(structure='banded'), ValueError, '`structure`.*banded'),
     (lambda: rm.GaussNewtonMetric(X, data='pieces'), ValueError, '`data`.*pieces'),
     (lambda: rm.GaussNewtonMetric(tanh_outputs, 'cauchy'), ValueError, '`likelihood`.*cauchy'),
     (lambda: rm.GaussNewtonMetric(tanh_outputs, prior_precision=-1.0), ValueError, '`prior_precision`.*-1.0'),

@@ -11,9 +11,8 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_rmhmc as rm
-from tfp_rmhmc.diagnostic import find_result
 from tfp_rmhmc.experiment.plot import COLORS, save_figure
-from tfp_rmhmc.experiment.run import Run, acceptance_trace, run_kernel
+from tfp_rmhmc.experiment.run import Run, run_kernel
 
 __all__ = ['funnel_log_prob', 'kl_of_v', 'run']
 
@@ -22,8 +21,8 @@ NAMES = {'nuts': 'NUTS', 'hmc': 'HMC, hand-tuned', 'implicit': 'implicit RMHMC',
 # Step size and number of steps. HMC's are the paper's; RMHMC's trajectories are longer than the paper's 3.5, which pays.
 SETTINGS = {'hmc': (0.2, 25), 'implicit': (0.4, 18), 'explicit': (0.15, 50)}
 METRICS = {
-    'softabs': lambda: rm.SoftAbsMetric(),
-    'softabs-1': lambda: rm.SoftAbsMetric(1.0),
+    'softabs': lambda: rm.SoftAbsMetric(structure='arrowhead'),  # v scales all others alike
+    'softabs-1': lambda: rm.SoftAbsMetric(1.0, structure='arrowhead'),
     'diagonal': lambda: rm.DiagonalMetric(),
     'monge': lambda: rm.MongeMetric(),
     'euclidean': lambda: rm.EuclideanMetric(),
@@ -60,18 +59,6 @@ def make_kernel(kind: str, dtype: Any, metric: str, num_adaptation: int) -> tfp.
     )
 
 
-def _trace(state: tf.Tensor, results: Any) -> dict[str, tf.Tensor]:
-    kept = acceptance_trace(state, results)
-    new_step_size = getattr(results, 'new_step_size', None)
-    if new_step_size is not None:
-        kept['step_size'] = tf.broadcast_to(new_step_size, tf.shape(kept['acceptance_rate']))
-        kept['n_steps'] = find_result(results, 'leapfrogs_taken')
-    proposed = find_result(results, 'proposed_results')
-    if hasattr(proposed, 'num_metric_evaluations'):
-        kept['metric_evaluations'] = proposed.num_metric_evaluations
-    return kept
-
-
 HEADER = (
     f'{"scheme":16}{"KL of v":>9}{"wall time":>11}{"acceptance":>12}{"N":>8}{"L":>7}{"step size":>11}'
     f'{"ESS of v":>10}{"ESS/s":>8}{"G/draw":>8}'
@@ -87,7 +74,7 @@ def row(kind: str, result: Run) -> str:
     if kind == 'nuts':
         step_size, num_steps = result.trace['step_size'][-1, 0], result.trace['n_steps'].mean()
     ess = result.effective_sample_size()
-    evaluations = result.trace['metric_evaluations'].mean() if 'metric_evaluations' in result.trace else 0
+    evaluations = result.trace['metric_evaluations'].mean()
     return (
         f'{result.name:16}{kl_of_v(v):9.4f}{result.seconds:9.1f} s{result.trace["acceptance_rate"].mean():12.2f}'
         f'{v.size:8d}{num_steps:7.0f}{step_size:11.3f}{ess:10.0f}{ess / result.sampling_seconds:8.1f}{evaluations:8.0f}'
@@ -112,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
             (num_baseline, max(10, num_baseline // 20)) if is_baseline else (num_draws, max(10, num_draws // 20))
         )
         kernel = make_kernel(kind, dtype, arguments.metric, warmup)
-        results[kind] = run_kernel(NAMES[kind], kernel, start, draws, warmup, arguments.seed, arguments.jit, _trace)
+        results[kind] = run_kernel(NAMES[kind], kernel, start, draws, warmup, arguments.seed, arguments.jit)
         print(row(kind, results[kind]), flush=True)
         if not results[kind].is_complete:
             break

@@ -13,7 +13,7 @@ import tensorflow_probability as tfp
 import tfp_rmhmc as rm
 from tfp_rmhmc.experiment import regression
 from tfp_rmhmc.experiment.plot import COLORS, save_figure
-from tfp_rmhmc.experiment.run import Run, acceptance_trace, run_kernel
+from tfp_rmhmc.experiment.run import Run, run_kernel
 
 __all__ = ['run']
 
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(f'{"scheme":16}{"wall time":>11}{"sampling":>11}{"acceptance":>12}{"draws until near mode":>23}{"mean of w":>11}')
     results: dict[str, Run] = {}
     for name, kernel in kernels.items():
-        result = run_kernel(name, kernel, start, num_draws, 0, arguments.seed, arguments.jit, acceptance_trace)
+        result = run_kernel(name, kernel, start, num_draws, 0, arguments.seed, arguments.jit)
         if not len(result.draws):
             return 130
         w = result.draws[:, 0, 0]

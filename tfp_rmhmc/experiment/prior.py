@@ -12,7 +12,7 @@ import tensorflow_probability as tfp
 import tfp_rmhmc as rm
 from tfp_rmhmc.experiment import regression
 from tfp_rmhmc.experiment.plot import COLORS, save_figure
-from tfp_rmhmc.experiment.run import acceptance_trace, run_kernel
+from tfp_rmhmc.experiment.run import run_kernel
 
 __all__ = ['run']
 
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         }
         for name, kernel in kernels.items():
             start = np.zeros([arguments.chains, 11], dtype)
-            result = run_kernel(name, kernel, start, num_draws, 50, arguments.seed, arguments.jit, acceptance_trace)
+            result = run_kernel(name, kernel, start, num_draws, 50, arguments.seed, arguments.jit)
             if not len(result.draws):
                 return 130
             flat = np.reshape(result.draws, [-1, 11])

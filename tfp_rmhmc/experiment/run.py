@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_rmhmc.diagnostic import find_result
+from tfp_rmhmc.diagnostic import trace
 from tfp_rmhmc.sampling.runner import Checkpoint, progress_bar, run_chunks
 
-__all__ = ['Run', 'acceptance_trace', 'run_kernel']
+__all__ = ['Run', 'run_kernel']
 
 
 @dataclasses.dataclass
@@ -46,11 +44,6 @@ class Run:
         return float(ess)
 
 
-def acceptance_trace(state: tf.Tensor, results: Any) -> dict[str, tf.Tensor]:
-    """The least that a table needs."""
-    return {'acceptance_rate': tf.exp(tf.minimum(find_result(results, 'log_accept_ratio'), 0.0))}
-
-
 def run_kernel(
     name: str,
     kernel: tfp.mcmc.TransitionKernel,
@@ -59,7 +52,6 @@ def run_kernel(
     num_warmup: int,
     seed: int,
     jit_compile: bool,
-    trace_fn: Callable[[Any, Any], dict[str, tf.Tensor]],
 ) -> Run:
     """Draws from every chain of `start: [chains, D]`; Ctrl-C ends it early, with what there is."""
     total = num_draws + num_warmup
@@ -73,7 +65,7 @@ def run_kernel(
     try:
         for chunk, chunk_trace, _ in run_chunks(
             kernel,
-            trace_fn,
+            trace,
             [tf.constant(start)],
             total,
             chunk_size=max(1, -(-total // 20)),

@@ -1,19 +1,24 @@
-"""Integrators: how a trajectory moves, and what it asks of the accept step."""
+"""Integrators: how a point moves through phase space, and what the accept step needs to know of its trajectory."""
 
-from tfp_rmhmc.integrator.base import Dynamics, Proposal, Status
+from tfp_rmhmc.integrator.base import Integrator, Point
 from tfp_rmhmc.integrator.generalized_leapfrog import GeneralizedLeapfrog
 from tfp_rmhmc.integrator.implicit_midpoint import ImplicitMidpoint
 from tfp_rmhmc.integrator.metric_coupling import MetricCoupling
 from tfp_rmhmc.integrator.projection import SymmetricProjection
+from tfp_rmhmc.integrator.status import Ledger, Status
 from tfp_rmhmc.integrator.tao_binding import TaoBinding
+from tfp_rmhmc.integrator.transition import Proposal, propose
 
 __all__ = [
-    'Dynamics',
     'GeneralizedLeapfrog',
     'ImplicitMidpoint',
+    'Integrator',
+    'Ledger',
     'MetricCoupling',
+    'Point',
     'Proposal',
     'Status',
     'SymmetricProjection',
     'TaoBinding',
+    'propose',
 ]

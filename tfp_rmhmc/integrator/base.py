@@ -1,99 +1,156 @@
-"""What an integrator is asked for and what it answers."""
+"""The Integrator protocol: what moves a point through phase space, one step at a time."""
 
 from __future__ import annotations
 
 import abc
-import enum
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import tensorflow as tf
 
-from tfp_rmhmc.hamiltonian import Hamiltonian, PhasePoint, kinetic_energy_change
+from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
+from tfp_rmhmc.integrator.status import Ledger
+from tfp_rmhmc.metric import Metric
 
-__all__ = ['Dynamics', 'Proposal', 'Status', 'check_order', 'finish', 'first_failure', 'substep_coefficients']
-
-
-class Status(enum.IntEnum):
-    """How a chain's trajectory ended. Anything but OK and DIVERGED is rejected outright; DIVERGED in effect."""
-
-    OK = 0
-    DIVERGED = 1  # the energy rose by more than `DIVERGENCE_THRESHOLD`
-    NOT_CONVERGED = 2  # an implicit equation was not solved to the tolerance
-    NOT_REVERSIBLE = 3  # integrating back did not return to the start
-    NON_FINITE = 4  # a position, momentum, energy or metric was infinite or NaN, or a metric not positive definite
+__all__ = ['Integrator', 'Point', 'composition']
 
 
-# The energy error that counts as divergence, the value that TFP's and Stan's NUTS use.
-DIVERGENCE_THRESHOLD = 1000.0
+class Point(NamedTuple):
+    """A point of an integrator's phase space. Vectors are `[batch..., D]`.
 
-
-class Proposal(NamedTuple):
-    """Where a trajectory ended, for each chain. Vectors are `[batch..., D]`, the rest `[batch...]`.
+    An integrator that needs more, such as a second copy or a starting guess, has a `point_type` with more fields, all
+    `[batch..., D]`.
 
     Attributes:
-      position: the proposed position.
-      log_prob: log density there.
-      gradient: of the log density there.
-      initial_momentum, final_momentum: `p` at the two ends.
-      initial_velocity, final_velocity: `G^-1 p` at the two ends.
-      log_acceptance_correction: log density ratio of everything but the target: momentum and auxiliary variables.
-      energy: H at the start.
-      status: a `Status`, int32.
-      iterations: solver iterations, summed over the trajectory, int32.
-      residual: the largest relative residual that a solve was left with.
-      metric_evaluations: metric factorisations that the chain needed, int32.
+      position, momentum: `q` and `p`.
+      ledger: what the trajectory has cost so far, and the chains that failed.
     """
 
     position: tf.Tensor
-    log_prob: tf.Tensor
-    gradient: tf.Tensor
-    initial_momentum: tf.Tensor
-    final_momentum: tf.Tensor
-    initial_velocity: tf.Tensor
-    final_velocity: tf.Tensor
-    log_acceptance_correction: tf.Tensor
-    energy: tf.Tensor
-    status: tf.Tensor
-    iterations: tf.Tensor
-    residual: tf.Tensor
-    metric_evaluations: tf.Tensor
+    momentum: tf.Tensor
+    ledger: Ledger
 
 
-class Dynamics(abc.ABC):
-    """Draws a momentum, integrates, and says with what probability correction the end may be proposed."""
+class Integrator(abc.ABC):
+    """Approximates the flow of a Hamiltonian by steps that preserve volume and can be reversed.
+
+    To add one, write `step`; the rest has defaults that fit an integrator of (q, p). The accept step is exact if a step
+    preserves the volume of its phase space, and if a step from the end with the momentum reversed leads back to the start.
+    Integrators in a doubled phase space differ in three more methods: their draw (`draw`), their trajectory (`travel`), and
+    what their further variables add to the energy (`auxiliary_energies`).
+
+    Everything is batched: vectors are `[batch..., D]`, and a chain must not depend on its neighbours. Nothing may branch in
+    Python on a tensor. A chain that cannot go on is marked with `point.ledger.fail`, and stays where it is.
+
+    Attributes:
+      point_type: the NamedTuple of the integrator's points; its first fields are `Point`'s.
+      is_explicit: True or False for integrators that `ExplicitRiemannianHMC` or `ImplicitRiemannianHMC` alone takes; None
+        for those that both take.
+      order: the order of accuracy. Second-order steps are composed to fourth order by `travel`.
+      reversibility_tolerance: if not None, each trajectory is integrated back, and rejected if it misses its start by more.
+    """
+
+    point_type: ClassVar[Any] = Point
+    is_explicit: ClassVar[bool | None] = None
+    order: int = 2
+    reversibility_tolerance: float | None = None
 
     @property
     def is_exact(self) -> bool:
         """Whether accepting with the proposal's correction leaves the target invariant."""
         return True
 
+    def check_metric(self, metric: Metric) -> None:
+        """Raises one sentence if the integrator cannot use this metric. By default it can use any."""
+        del metric
+
     @abc.abstractmethod
-    def propose(
-        self, hamiltonian: Hamiltonian, position: tf.Tensor, step_size: tf.Tensor, num_steps: tf.Tensor, seed: tf.Tensor
-    ) -> Proposal:
-        """One trajectory from `position: [batch..., D]` with a fresh momentum.
+    def step(self, hamiltonian: Hamiltonian, point: Any, step_size: tf.Tensor) -> Any:
+        """The point after one step.
 
         Args:
-          hamiltonian: of the current target and metric.
+          hamiltonian: `hamiltonian.at(q)` gives `velocity(p)` and `force(p)` at a position.
+          point: a `point_type`. Return `point._replace(position=..., momentum=...)`.
+          step_size: a scalar, or a tensor that broadcasts with the position. With `S = diag(step_size)` the scaled
+            equations `dq = S dH/dp, dp = -S dH/dq` are Hamiltonian in `q / sqrt(S), p / sqrt(S)`, so every form is legal. A
+            negative step is the inverse of the positive one.
+        """
+
+    def begin(self, local: LocalHamiltonian, position: tf.Tensor, momentum: tf.Tensor, ledger: Ledger) -> Any:
+        """The point at (position, momentum) from which a trajectory starts; further fields are zero.
+
+        Args:
+          local: the Hamiltonian at `position`.
+          position, momentum: `[batch..., D]`.
+          ledger: of the chains.
+        """
+        del local
+        others = [tf.zeros_like(position)] * (len(self.point_type._fields) - len(Point._fields))
+        return self.point_type(position, momentum, ledger, *others)
+
+    def draw(
+        self, local: LocalHamiltonian, position: tf.Tensor, step_size: tf.Tensor, ledger: Ledger, seed: tf.Tensor
+    ) -> Any:
+        """The point at `position` with a fresh momentum, `p ~ N(0, G)`, and fresh auxiliary variables, if there are any.
+
+        Args:
+          local: the Hamiltonian at `position`.
           position: `[batch..., D]`.
-          step_size: scalar, or broadcasting with the position. With `S = diag(step_size)`, the scaled equations
-            `dq = S dH/dp, dp = -S dH/dq` are Hamiltonian in `q / sqrt(S), p / sqrt(S)`: every form is legal.
-          num_steps: int32 scalar.
+          step_size: of the trajectory.
+          ledger: of the chains.
           seed: int32[2].
         """
+        del step_size
+        return self.begin(local, position, local.draw_momentum(seed), ledger)
+
+    def travel(
+        self,
+        hamiltonian: Hamiltonian,
+        local: LocalHamiltonian,
+        point: Any,
+        step_size: tf.Tensor,
+        num_steps: tf.Tensor,
+        is_start: tf.Tensor,
+    ) -> Any:
+        """The point after `num_steps` steps, int32, possibly none.
+
+        Args:
+          hamiltonian, step_size: as in `step`.
+          local: the Hamiltonian at the point's position.
+          point: where the trajectory starts.
+          num_steps: int32 scalar.
+          is_start: whether the trajectory has yet to be made, or (then `num_steps` is 0) has ended here.
+        """
+        del local, is_start
+        lengths = tf.constant(composition(self.order), point.position.dtype)
+
+        def body(i: tf.Tensor, point: Any) -> tuple[tf.Tensor, Any]:
+            return i + 1, self.step(hamiltonian, point, step_size * tf.gather(lengths, i % lengths.shape[0]))
+
+        num_substeps = num_steps * lengths.shape[0]
+        return tf.while_loop(lambda i, _: i < num_substeps, body, (tf.constant(0), point))[1]
+
+    def complete(self, local: LocalHamiltonian, point: Any, step_size: tf.Tensor) -> Any:
+        """The point after whatever a last step left to be done with the metric at its end; by default nothing.
+
+        Args:
+          local: the Hamiltonian at the point's position.
+          point: where a trajectory has ended.
+          step_size: as in `step`.
+        """
+        del local, step_size
+        return point
+
+    def auxiliary_energies(self, local: LocalHamiltonian, point: Any, step_size: tf.Tensor) -> tf.Tensor:
+        """Terms `[batch..., D]` whose sum is minus the log density of variables beside (q, p), up to a constant."""
+        del local, step_size
+        return tf.zeros_like(point.position)
 
     def __repr__(self) -> str:
         arguments = ', '.join(f'{name.lstrip("_")}={value!r}' for name, value in vars(self).items())
         return f'{type(self).__name__}({arguments})'
 
 
-def check_order(order: int) -> None:
-    """Raises unless `order` is one that `substep_coefficients` knows."""
-    if order not in (2, 4):
-        raise ValueError(f'`order` must be 2 or 4, got {order!r}.')
-
-
-def substep_coefficients(order: int) -> tuple[float, ...]:
+def composition(order: int) -> tuple[float, ...]:
     """The lengths, in units of a step, of the symmetric second-order steps that make one step of `order` 2 or 4.
 
     For order 4, Yoshida's triple jump: `(c, 1 - 2c, c)` with `c = 1 / (2 - 2^(1/3))`. Reference: Yoshida 1990,
@@ -103,51 +160,3 @@ def substep_coefficients(order: int) -> tuple[float, ...]:
         return (1.0,)
     outer = 1.0 / (2.0 - 2.0 ** (1.0 / 3.0))
     return (outer, 1.0 - 2.0 * outer, outer)
-
-
-def first_failure(status: tf.Tensor, failed: tf.Tensor, reason: Status) -> tf.Tensor:
-    """`reason` for chains that just failed and were OK before, else the status they had."""
-    return tf.where(failed & tf.equal(status, Status.OK), tf.constant(int(reason)), status)
-
-
-def finish(
-    start: PhasePoint,
-    end: PhasePoint,
-    auxiliary_energy_change: Any,
-    status: tf.Tensor,
-    iterations: tf.Tensor,
-    residual: tf.Tensor,
-    metric_evaluations: tf.Tensor,
-) -> Proposal:
-    """The proposal of a trajectory between two ends; a failed chain proposes to stay and is refused.
-
-    Args:
-      start, end: the two ends.
-      auxiliary_energy_change: `[batch...]` or 0, minus the log density ratio of variables beside the momentum.
-      status, iterations, residual, metric_evaluations: as in `Proposal`; `status` is completed here.
-    """
-    energy_change = kinetic_energy_change(start, end) + auxiliary_energy_change
-    total_change = energy_change + start.log_prob - end.log_prob
-    all_finite = tf.math.is_finite(total_change) & tf.reduce_all(
-        tf.math.is_finite(end.position) & tf.math.is_finite(end.gradient) & tf.math.is_finite(end.momentum), axis=-1
-    )
-    status = first_failure(status, ~all_finite, Status.NON_FINITE)
-    status = first_failure(status, total_change > DIVERGENCE_THRESHOLD, Status.DIVERGED)
-    can_move = tf.equal(status, Status.OK) | tf.equal(status, Status.DIVERGED)
-    move = can_move[..., tf.newaxis]
-    minus_infinity = tf.constant(-float('inf'), energy_change.dtype)
-    return Proposal(
-        position=tf.where(move, end.position, start.position),
-        log_prob=tf.where(can_move, end.log_prob, start.log_prob),
-        gradient=tf.where(move, end.gradient, start.gradient),
-        initial_momentum=start.momentum,
-        final_momentum=tf.where(move, end.momentum, start.momentum),
-        initial_velocity=start.velocity,
-        final_velocity=tf.where(move, end.velocity, start.velocity),
-        log_acceptance_correction=tf.where(can_move, -energy_change, minus_infinity),
-        energy=start.energy,
-        status=status,
-        iterations=iterations,
-        residual=residual,
-        metric_evaluations=metric_evaluations,
-    )

@@ -7,10 +7,14 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-__all__ = ['FixedPoint', 'Weigh', 'check_solver_arguments', 'default_tolerance', 'solve_fixed_point']
+from tfp_rmhmc.argument import check_integer
+
+__all__ = ['FixedPoint', 'Map', 'Weigh', 'check_solver_arguments', 'default_tolerance', 'solve_fixed_point']
 
 # A linear map W of residuals: their size is measured as sqrt(r' W r). With the metric, that is in standard deviations.
 Weigh = Callable[[tf.Tensor], tf.Tensor]
+# A map from an iterate to its image, beside the `Weigh` by which its residuals are measured.
+Map = Callable[[tf.Tensor], tuple[tf.Tensor, Weigh]]
 
 
 class FixedPoint(NamedTuple):
@@ -38,12 +42,11 @@ def check_solver_arguments(tolerance: float | None, max_iterations: int) -> None
     """Raises on a tolerance or an iteration limit that no solve can meet."""
     if tolerance is not None and not tolerance > 0:
         raise ValueError(f'`tolerance` must be positive, got {tolerance!r}.')
-    if int(max_iterations) != max_iterations or max_iterations < 1:
-        raise ValueError(f'`max_iterations` must be a positive integer, got {max_iterations!r}.')
+    check_integer('max_iterations', max_iterations, least=1)
 
 
 def solve_fixed_point(
-    fn: Callable[[tf.Tensor], tuple[tf.Tensor, Weigh]],
+    fn: Map,
     guess: tf.Tensor,
     active: tf.Tensor,
     tolerance: float,
@@ -54,8 +57,8 @@ def solve_fixed_point(
     With `f_k = fn(x_k) - x_k`, the next iterate is `fn(x_k) - sum_j gamma_j (fn(x_k-j+1) - fn(x_k-j))`, where gamma
     minimises `|f_k - sum_j gamma_j (f_k-j+1 - f_k-j)|` (Walker and Ni 2011). The 2 x 2 normal equations are solved in
     closed form, for each chain by itself: a linear solver would raise for the whole batch on a singular one. A chain that
-    has converged, or has left the finite numbers, is frozen, so its result does not depend on its neighbours; the loop
-    ends when all are frozen. Nothing here is to be differentiated.
+    has converged, or has left the finite numbers, is frozen, so that its result does not depend on its neighbours. The loop
+    ends when all chains are frozen. Do not differentiate through it.
 
     Args:
       fn: the map, from `[batch..., n]` to the same shape, beside the `Weigh` by which its residuals are measured.
@@ -66,57 +69,71 @@ def solve_fixed_point(
     """
     rounding = 4.0 * guess.dtype.as_numpy_dtype(_EPSILON[guess.dtype])
 
-    def is_running(iteration: tf.Tensor, running: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
-        return (iteration < max_iterations) & tf.reduce_any(running)
-
-    def iterate(
-        iteration: tf.Tensor,
-        running: tf.Tensor,
-        x: tf.Tensor,
-        value: tf.Tensor,
-        history: list[tf.Tensor],
-        residual: tf.Tensor,
-        solved: tf.Tensor,
-        count: tf.Tensor,
-    ) -> tuple[object, ...]:
-        image, weigh = fn(x)
-        error = image - x
-        weighed = weigh(error)
-        last_image, last_error, last_weighed, image_step, error_step, weighed_step = history
-        d_image, d_error, d_weighed = image - last_image, error - last_error, weighed - last_weighed
-        gamma_1, gamma_2 = _least_squares(d_error, d_weighed, error_step, weighed_step, weighed, iteration)
-        accelerated = image - gamma_1 * d_image - gamma_2 * image_step
+    def iterate(state: _Iteration) -> tuple[_Iteration]:
+        image, weigh = fn(state.x)
+        error = image - state.x
+        now = _Evaluation(image, error, weigh(error))
+        change = _Evaluation(*[new - old for new, old in zip(now, state.last, strict=True)])
+        gamma_1, gamma_2 = _least_squares(change, state.last_change, now.weighed, state.number)
+        accelerated = image - gamma_1 * change.image - gamma_2 * state.last_change.image
         following = tf.where(tf.math.is_finite(accelerated), accelerated, image)
 
-        new_residual = tf.sqrt(_dot(error, weighed))[..., 0]
-        at_rounding = tf.reduce_all(tf.abs(error) <= rounding * tf.abs(x), axis=-1)
-        is_solved = (new_residual <= tolerance) | at_rounding
+        residual = tf.sqrt(_dot(error, now.weighed))[..., 0]
+        at_rounding = tf.reduce_all(tf.abs(error) <= rounding * tf.abs(state.x), axis=-1)
+        is_solved = (residual <= tolerance) | at_rounding
+        running = state.is_running
         mask = running[..., tf.newaxis]
-        return (
-            iteration + 1,
-            running & ~is_solved & tf.math.is_finite(new_residual),
-            tf.where(mask, following, x),
-            tf.where(mask, image, value),
-            [image, error, weighed, d_image, d_error, d_weighed],
-            tf.where(running, new_residual, residual),
-            tf.where(running, is_solved, solved),
-            count + tf.cast(running, tf.int32),
+        following_state = _Iteration(
+            number=state.number + 1,
+            is_running=running & ~is_solved & tf.math.is_finite(residual),
+            x=tf.where(mask, following, state.x),
+            value=tf.where(mask, image, state.value),
+            last=now,
+            last_change=change,
+            residual=tf.where(running, residual, state.residual),
+            is_solved=tf.where(running, is_solved, state.is_solved),
+            count=state.count + tf.cast(running, tf.int32),
         )
+        return (following_state,)
 
-    start = (
-        tf.constant(0),
-        active,
-        guess,
-        guess,
-        [tf.zeros_like(guess)] * 6,
-        tf.zeros_like(guess[..., 0]),
-        tf.zeros_like(active),
-        tf.zeros_like(active, dtype=tf.int32),
+    nothing = _Evaluation(*[tf.zeros_like(guess)] * 3)
+    start = _Iteration(
+        number=tf.constant(0),
+        is_running=active,
+        x=guess,
+        value=guess,
+        last=nothing,
+        last_change=nothing,
+        residual=tf.zeros_like(guess[..., 0]),
+        is_solved=tf.zeros_like(active),
+        count=tf.zeros_like(active, dtype=tf.int32),
     )
-    _, _, _, value, _, residual, solved, count = tf.while_loop(
-        is_running, iterate, start, maximum_iterations=max_iterations
+    (end,) = tf.while_loop(
+        lambda state: tf.reduce_any(state.is_running), iterate, (start,), maximum_iterations=max_iterations
     )
-    return FixedPoint(value, solved, residual, count)
+    return FixedPoint(end.value, end.is_solved, end.residual, end.count)
+
+
+class _Evaluation(NamedTuple):
+    """One evaluation of the map, or the difference of two, all `[batch..., n]`."""
+
+    image: tf.Tensor
+    error: tf.Tensor  # image - x
+    weighed: tf.Tensor  # W error
+
+
+class _Iteration(NamedTuple):
+    """The loop's variables. Vectors are `[batch..., n]`, the rest `[batch...]`, but for `number`, a scalar."""
+
+    number: tf.Tensor
+    is_running: tf.Tensor
+    x: tf.Tensor
+    value: tf.Tensor
+    last: _Evaluation
+    last_change: _Evaluation
+    residual: tf.Tensor
+    is_solved: tf.Tensor
+    count: tf.Tensor
 
 
 _EPSILON = {tf.float32: 2.0**-23, tf.float64: 2.0**-52}
@@ -127,20 +144,16 @@ def _dot(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 
 def _least_squares(
-    column_1: tf.Tensor,
-    weighed_1: tf.Tensor,
-    column_2: tf.Tensor,
-    weighed_2: tf.Tensor,
-    weighed_target: tf.Tensor,
-    iteration: tf.Tensor,
+    first: _Evaluation, second: _Evaluation, weighed_target: tf.Tensor, number: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Least squares of `target ~ gamma_1 column_1 + gamma_2 column_2`, each chain alone; fewer columns in the beginning."""
-    a11, a12, a22 = _dot(column_1, weighed_1), _dot(column_1, weighed_2), _dot(column_2, weighed_2)
-    b1, b2 = _dot(column_1, weighed_target), _dot(column_2, weighed_target)
+    """Least squares of `target ~ gamma_1 first.error + gamma_2 second.error`, each chain alone; fewer columns at first."""
+    a11, a22 = _dot(first.error, first.weighed), _dot(second.error, second.weighed)
+    a12 = _dot(first.error, second.weighed)
+    b1, b2 = _dot(first.error, weighed_target), _dot(second.error, weighed_target)
     determinant = a11 * a22 - tf.square(a12)
     # Nearly parallel columns carry one direction: 1e-6 bounds the loss of digits at half of float32's.
-    has_two = (determinant > 1e-6 * a11 * a22) & (iteration >= 2)
-    has_one = (a11 > 0.0) & (iteration >= 1)
+    has_two = (determinant > 1e-6 * a11 * a22) & (number >= 2)
+    has_one = (a11 > 0.0) & (number >= 1)
     zero, one = tf.zeros_like(a11), tf.ones_like(a11)
     safe_determinant, safe_a11 = tf.where(has_two, determinant, one), tf.where(has_one, a11, one)
     gamma_1 = tf.where(has_two, (a22 * b1 - a12 * b2) / safe_determinant, tf.where(has_one, b1 / safe_a11, zero))

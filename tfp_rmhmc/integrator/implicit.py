@@ -1,56 +1,28 @@
-"""What the integrators that solve equations share: the ledger of their solves, and the proposal."""
+"""What the integrators that solve equations share: tolerances, and the refusal to start where nothing can be solved."""
 
 from __future__ import annotations
 
-import abc
-from typing import NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
-from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, PhasePoint
-from tfp_rmhmc.integrator.base import Dynamics, Proposal, Status, check_order, finish, first_failure, substep_coefficients
-from tfp_rmhmc.integrator.fixed_point import FixedPoint, check_solver_arguments, default_tolerance
+from tfp_rmhmc.argument import check_order
+from tfp_rmhmc.hamiltonian import LocalHamiltonian
+from tfp_rmhmc.integrator.base import Integrator
+from tfp_rmhmc.integrator.fixed_point import FixedPoint, Map, check_solver_arguments, default_tolerance, solve_fixed_point
+from tfp_rmhmc.integrator.status import Ledger, Status
 
-__all__ = ['ImplicitDynamics', 'Ledger']
-
-
-class Ledger(NamedTuple):
-    """What the solves of a trajectory came to, all `[batch...]`: see `Proposal`."""
-
-    status: tf.Tensor
-    iterations: tf.Tensor
-    residual: tf.Tensor
-    metric_evaluations: tf.Tensor
-
-    @property
-    def is_ok(self) -> tf.Tensor:
-        """Chains that still move."""
-        return tf.equal(self.status, Status.OK)
-
-    def record(self, solution: FixedPoint, evaluations_per_iteration: int) -> Ledger:
-        """The ledger after one more solve of the chains that still moved."""
-        failed = self.is_ok & ~solution.has_converged
-        status = first_failure(self.status, failed & ~tf.math.is_finite(solution.residual), Status.NON_FINITE)
-        return Ledger(
-            first_failure(status, failed, Status.NOT_CONVERGED),
-            self.iterations + solution.iterations,
-            tf.where(self.is_ok, tf.maximum(self.residual, solution.residual), self.residual),
-            self.metric_evaluations + evaluations_per_iteration * solution.iterations,
-        )
-
-    def evaluated(self, evaluations: int) -> Ledger:
-        """The ledger after metric evaluations outside a solve."""
-        return self._replace(metric_evaluations=self.metric_evaluations + evaluations * tf.cast(self.is_ok, tf.int32))
+__all__ = ['ImplicitIntegrator', 'join', 'split']
 
 
-class ImplicitDynamics(Dynamics):
-    """A symmetric, symplectic integrator of (q, p) whose steps are solutions of equations.
+class ImplicitIntegrator(Integrator):
+    """A symmetric, symplectic integrator of (q, p) whose steps are the solutions of equations.
 
-    Exact in the limit of a small tolerance: a solve that is left short of it is a step that is not quite reversible. The
-    tolerance is in units of the metric, that is, of the target's local standard deviations, and a chain that misses it
-    is rejected. To reject is harmless while it is rare. Where a third of the solves fail it is not: a trajectory that can
-    be solved may have a reverse that cannot, and 20,000 chains show the bias after ten transitions. There, take a smaller
-    step, or `reversibility_tolerance`, with which they show none.
+    It is exact in the limit of a small tolerance: a step whose equation is not quite solved is not quite reversible. The
+    tolerance is in units of the metric, that is, of the target's local standard deviations. A chain that misses it is
+    rejected. This is harmless where it is rare. Where a third of the solves fail it is not: a trajectory that can be solved
+    may have a reverse that cannot, and 20,000 chains show the bias after ten transitions. There, take a smaller step, or
+    set `reversibility_tolerance`, with which they show none.
 
     Args:
       tolerance: of the solves; by default 1e-6 in float64 and 1e-4 in float32.
@@ -73,62 +45,32 @@ class ImplicitDynamics(Dynamics):
             raise ValueError(f'`reversibility_tolerance` must be positive or None, got {reversibility_tolerance!r}.')
         self._tolerance = tolerance
         self._max_iterations = max_iterations
-        self._order = order
-        self._reversibility_tolerance = reversibility_tolerance
+        self.order = order
+        self.reversibility_tolerance = reversibility_tolerance
 
-    @abc.abstractmethod
-    def integrate(
-        self,
-        hamiltonian: Hamiltonian,
-        start: LocalHamiltonian,
-        position: tf.Tensor,
-        momentum: tf.Tensor,
-        step_size: tf.Tensor,
-        num_steps: tf.Tensor,
-        ledger: Ledger,
-    ) -> tuple[LocalHamiltonian, tf.Tensor, tf.Tensor, Ledger]:
-        """`num_steps` steps from (position, momentum): the Hamiltonian there, position, momentum and the ledger.
-
-        `start` is the Hamiltonian at `position`. A chain whose ledger is not OK stays where it is.
-        """
-
-    def propose(
-        self, hamiltonian: Hamiltonian, position: tf.Tensor, step_size: tf.Tensor, num_steps: tf.Tensor, seed: tf.Tensor
-    ) -> Proposal:
-        start = hamiltonian.at(position)
-        momentum = start.draw_momentum(seed)
-        none = tf.zeros_like(start.log_prob, dtype=tf.int32)
-        # A chain that cannot start is not solved for: its equations have no solution and would run to the limit.
-        can_start = tf.math.is_finite(start.energy(momentum)) & tf.reduce_all(
-            tf.math.is_finite(start.force(momentum)), axis=-1
+    def draw(
+        self, local: LocalHamiltonian, position: tf.Tensor, step_size: tf.Tensor, ledger: Ledger, seed: tf.Tensor
+    ) -> Any:
+        """A fresh momentum. A chain that cannot start is marked: its equations would be iterated to the limit in vain."""
+        point = super().draw(local, position, step_size, ledger, seed)
+        can_start = tf.math.is_finite(local.energy(point.momentum)) & tf.reduce_all(
+            tf.math.is_finite(local.force(point.momentum)), axis=-1
         )
-        status = first_failure(none, ~can_start, Status.NON_FINITE)
-        ledger = Ledger(status, none, tf.zeros_like(start.log_prob), none + 1)
-        end, new_position, new_momentum, ledger = self.integrate(
-            hamiltonian, start, position, momentum, step_size, num_steps, ledger
-        )
-        if self._reversibility_tolerance is not None:
-            _, back_position, back_momentum, ledger = self.integrate(
-                hamiltonian, end, new_position, -new_momentum, step_size, num_steps, ledger
-            )
-            missed = _distance(start, back_position - position, back_momentum + momentum)
-            ledger = ledger._replace(
-                status=first_failure(ledger.status, ~(missed <= self._reversibility_tolerance), Status.NOT_REVERSIBLE)
-            )
-        ends = PhasePoint.of(start, position, momentum), PhasePoint.of(end, new_position, new_momentum)
-        return finish(*ends, 0.0, *ledger)
+        return point._replace(ledger=point.ledger.fail(~can_start, Status.NON_FINITE))
 
-    def _solver_arguments(self, dtype: tf.DType) -> tuple[float, int]:
-        return default_tolerance(self._tolerance, dtype), self._max_iterations
-
-    def _substeps(self, num_steps: tf.Tensor, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-        """The lengths of the substeps of one step, and how many substeps there are in all."""
-        coefficients = substep_coefficients(self._order)
-        return tf.constant(coefficients, dtype), num_steps * len(coefficients)
+    def solve(self, fn: Map, guess: tf.Tensor, ledger: Ledger, evaluations_per_iteration: int) -> tuple[FixedPoint, Ledger]:
+        """The fixed point of `fn` for the chains that still move, and the ledger after it."""
+        tolerance = default_tolerance(self._tolerance, guess.dtype)
+        solution = solve_fixed_point(fn, guess, ledger.is_ok, tolerance, self._max_iterations)
+        return solution, ledger.solved(solution, evaluations_per_iteration)
 
 
-def _distance(local: LocalHamiltonian, d_position: tf.Tensor, d_momentum: tf.Tensor) -> tf.Tensor:
-    """`sqrt(dq' G dq + dp' G^-1 dp)`."""
-    factor = local.factor
-    squares = d_position * factor.multiply(d_position) + d_momentum * factor.solve(d_momentum)
-    return tf.sqrt(tf.reduce_sum(squares, axis=-1))
+def join(position: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
+    """Two vectors `[batch..., D]` as one, `[batch..., 2 D]`, for equations that are solved for both together."""
+    return tf.concat([position, momentum], axis=-1)
+
+
+def split(joined: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The inverse of `join`."""
+    position, momentum = tf.split(joined, 2, axis=-1)
+    return position, momentum

@@ -2,33 +2,71 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
-from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, PhasePoint
-from tfp_rmhmc.integrator.base import Dynamics, Proposal, Status, check_order, finish, substep_coefficients
-from tfp_rmhmc.integrator.extended import A, B, Extended, kick, slope_at
-from tfp_rmhmc.metric.base import check_positive
+from tfp_rmhmc.argument import check_order, check_positive
+from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
+from tfp_rmhmc.integrator.base import Integrator, composition
+from tfp_rmhmc.integrator.doubled import Doubled, kick, look
+from tfp_rmhmc.integrator.schedule import Schedule
+from tfp_rmhmc.integrator.status import Ledger
 from tfp_rmhmc.noise import split_seed, standard_normal_like
 
 __all__ = ['TaoBinding']
 
 
-class TaoBinding(Dynamics):
-    """The paper's binding: turns the difference of the copies by the angle `2 omega step_size`, in the identity metric.
+class _Shear(NamedTuple):
+    """A phase of a trajectory.
 
-    A step of size h is `A(h/2) B(h/2) C(h) B(h/2) A(h/2)`, with A and B the shears of the doubled phase space and C the
-    rotation of the paper's eq. 9, all four right-hand sides taken from the old values. (Its Algorithm 2 can be read as
-    overwriting them one after another, which is a contraction and not reversible.)
+    Attributes:
+      side: 1 for the shear A, -1 for B.
+      length: of the shear, in units of the step size.
+      bound: the step, in the same units, by which the copies are bound after it; 0 for none.
+    """
+
+    side: float
+    length: float
+    bound: float = 0.0
+
+
+def _schedule(order: int) -> Schedule:
+    """`A(1/2)`, then `B(1/2) C B(1/2) A(1)` for each step, where the A's of two steps are one; the last is `A(1/2)`.
+
+    At order 4 a step is three of these, and the A between two has half of the length of each.
+    """
+    lengths = composition(order)
+    cycle = []
+    for length, following in zip(lengths, lengths[1:] + lengths[:1], strict=True):
+        cycle += [
+            _Shear(-1.0, 0.5 * length, bound=length),
+            _Shear(-1.0, 0.5 * length),
+            _Shear(1.0, 0.5 * (length + following)),
+        ]
+    end = _Shear(1.0, 0.5 * lengths[0])  # the lengths are a palindrome
+    return Schedule(opening=[end], cycle=cycle, closing=[end])
+
+
+class TaoBinding(Integrator):
+    """The paper's binding: turns the gap between the copies by the angle `2 omega step_size`, in the identity metric.
+
+    A step of size h is `A(h/2) B(h/2) C(h) B(h/2) A(h/2)`. A and B are the shears of the doubled phase space. C is the
+    rotation of the paper's eq. 9, in which all four right-hand sides are taken from the old values. (The paper's Algorithm
+    2 can be read as overwriting them one after another. That is a contraction and not reversible.)
 
     Second order in the step size. Cost of a step: three force evaluations.
 
     Args:
       omega: the binding's strength; 0 is Pihajoki's scheme.
-      slack: if given, differences start from N(0, slack^2 I) and enter the accept step, which is then exact. If `None`,
-        the paper's rule: the copies start equal, are dropped at the end, and `H(q, p)` alone is compared. That map
-        is neither reversible nor volume-preserving on (q, p), so it is biased; the kernel says `is_calibrated == False`.
+      slack: if given, the gaps start from N(0, slack^2 I) and enter the accept step, which is then exact. If `None`, the
+        paper's rule: the copies start equal, are dropped at the end, and `H(q, p)` alone is compared. That map is neither
+        reversible nor volume-preserving on (q, p), so it is biased, and the kernel says `is_calibrated == False`.
       order: 2, or 4 by composition.
     """
+
+    point_type = Doubled
+    is_explicit = True
 
     def __init__(self, omega: float = 10.0, slack: float | None = None, order: int = 2):
         if not 0.0 <= omega < float('inf'):
@@ -38,86 +76,67 @@ class TaoBinding(Dynamics):
         check_order(order)
         self._omega = omega
         self._slack = slack
-        self._order = order
+        self.order = order
 
     @property
     def is_exact(self) -> bool:
         return self._slack is not None
 
-    def propose(
-        self, hamiltonian: Hamiltonian, position: tf.Tensor, step_size: tf.Tensor, num_steps: tf.Tensor, seed: tf.Tensor
-    ) -> Proposal:
+    def draw(
+        self, local: LocalHamiltonian, position: tf.Tensor, step_size: tf.Tensor, ledger: Ledger, seed: tf.Tensor
+    ) -> Doubled:
         momentum_seed, gap_seed = split_seed(seed)
-        start = hamiltonian.at(position)
-        momentum = start.draw_momentum(momentum_seed)
-        gap = self._draw_gap(start, gap_seed)
-        final = self.integrate(hamiltonian, Extended(position, momentum, *gap), step_size, num_steps)
-        proposed_position, proposed_momentum = self._choose_copy(final)
-        end = hamiltonian.at(proposed_position)
-        none = tf.zeros_like(start.log_prob, dtype=tf.int32)
-        return finish(
-            PhasePoint.of(start, position, momentum),
-            PhasePoint.of(end, proposed_position, proposed_momentum),
-            auxiliary_energy_change=self._gap_energy(end, final.position_gap, final.momentum_gap)
-            - self._gap_energy(start, *gap),
-            status=none + int(Status.OK),
-            iterations=none,
-            residual=tf.zeros_like(start.log_prob),
-            metric_evaluations=none + 3 * num_steps * len(substep_coefficients(self._order)) + 3,
+        point = super().draw(local, position, step_size, ledger, momentum_seed)
+        if self._slack is None:
+            return point
+        position_seed, momentum_seed = split_seed(gap_seed)
+        return point._replace(
+            position_gap=self._slack * standard_normal_like(position, position_seed),
+            momentum_gap=self._slack * standard_normal_like(position, momentum_seed),
         )
 
-    def integrate(self, hamiltonian: Hamiltonian, state: Extended, step_size: tf.Tensor, num_steps: tf.Tensor) -> Extended:
-        """`num_steps` steps. Cost: three force evaluations a step (nine at order 4), and one more.
+    def step(self, hamiltonian: Hamiltonian, point: Doubled, step_size: tf.Tensor) -> Doubled:
+        """`A(h/2) B(h/2) C(h) B(h/2) A(h/2)`. Cost: four force evaluations; `travel` shares one with the next step."""
+        return self._travel(hamiltonian, point, step_size, tf.constant(1))
 
-        A trajectory is one loop over shears: `A(1/2)`, and then for each step `B(1/2) C B(1/2) A(1)`, where the A's at the
-        seams of two steps have become one, and the last is `A(1/2)`. So the target is traced and compiled once, not once
-        for each shear of a step.
-        """
-        lengths = substep_coefficients(self._order)
-        # Half of each A's neighbours: [i] closes substep i and opens the next one of the same or the following step.
-        seams = [0.5 * (length + following) for length, following in zip(lengths, lengths[1:] + lengths[:1], strict=True)]
-        dtype = state.position.dtype
-        lengths_of, seams_of = tf.constant(lengths, dtype), tf.constant(seams, dtype)
-        last = 3 * num_steps * len(lengths)
+    def travel(
+        self,
+        hamiltonian: Hamiltonian,
+        local: LocalHamiltonian,
+        point: Doubled,
+        step_size: tf.Tensor,
+        num_steps: tf.Tensor,
+        is_start: tf.Tensor,
+    ) -> Doubled:
+        """Cost: three force evaluations a step (nine at order 4), and one more."""
+        del local, is_start
+        end = self._travel(hamiltonian, point, step_size, num_steps)
+        if self._slack is not None:
+            return end
+        zeros = tf.zeros_like(end.position)
+        return Doubled(
+            end.position + 0.5 * end.position_gap, end.momentum + 0.5 * end.momentum_gap, end.ledger, zeros, zeros
+        )
 
-        def body(i: tf.Tensor, state: Extended) -> tuple[tf.Tensor, Extended]:
-            substep = ((i - 1) // 3) % len(lengths)
-            phase = (i - 1) % 3  # -1 % 3 is 2: the opening shear is an A
-            is_a = tf.equal(phase, 2)
-            length = tf.gather(lengths_of, substep)
-            at_end = tf.equal(i, 0) | tf.equal(i, last)
-            a_length = tf.where(at_end, 0.5 * lengths_of[0], tf.gather(seams_of, substep))  # palindromic: both ends alike
-            side = tf.cast(tf.where(is_a, A, B), dtype)
-            step = step_size * tf.where(is_a, a_length, 0.5 * length)
-            kicked = kick(state, slope_at(hamiltonian, state, side), step, side)
-            bound = self.couple(kicked, step_size * length)
-            return i + 1, tf.nest.map_structure(lambda x, y: tf.where(tf.equal(phase, 0), x, y), bound, kicked)
+    def _travel(self, hamiltonian: Hamiltonian, point: Doubled, step_size: tf.Tensor, num_steps: tf.Tensor) -> Doubled:
+        def perform(phase: _Shear, point: Doubled) -> Doubled:
+            _, slope = look(hamiltonian, point, phase.side)
+            kicked = kick(point._replace(ledger=point.ledger.evaluated(1)), slope, step_size * phase.length, phase.side)
+            return self.couple(kicked, step_size * phase.bound)
 
-        return tf.while_loop(lambda i, _: i <= last, body, (tf.constant(0), state))[1]
+        schedule = _schedule(self.order)
+        last = tf.where(num_steps > 0, schedule.length(num_steps), tf.zeros_like(num_steps))
+        return schedule.run(perform, point, num_steps, last=last)
 
-    def couple(self, state: Extended, step: tf.Tensor) -> Extended:
-        """C(step), whose inverse is C(-step)."""
+    def couple(self, point: Doubled, step: tf.Tensor) -> Doubled:
+        """C(step), whose inverse is C(-step); C(0) is the identity."""
         angle = 2.0 * self._omega * step
         cosine, sine = tf.cos(angle), tf.sin(angle)
-        a, b = state.position_gap, state.momentum_gap
-        return state._replace(position_gap=cosine * a + sine * b, momentum_gap=cosine * b - sine * a)
+        a, b = point.position_gap, point.momentum_gap
+        return point._replace(position_gap=cosine * a + sine * b, momentum_gap=cosine * b - sine * a)
 
-    def _draw_gap(self, local: LocalHamiltonian, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        like = local.gradient
+    def auxiliary_energies(self, local: LocalHamiltonian, point: Doubled, step_size: tf.Tensor) -> tf.Tensor:
+        del local, step_size
         if self._slack is None:
-            return tf.zeros_like(like), tf.zeros_like(like)
-        position_seed, momentum_seed = split_seed(seed)
-        position_gap = self._slack * standard_normal_like(like, position_seed)
-        return position_gap, self._slack * standard_normal_like(like, momentum_seed)
-
-    def _gap_energy(self, local: LocalHamiltonian, position_gap: tf.Tensor, momentum_gap: tf.Tensor) -> tf.Tensor:
-        """Minus the log density of the differences, up to a constant: `[batch...]`."""
-        if self._slack is None:
-            return tf.zeros_like(local.log_prob)
-        squares = tf.reduce_sum(tf.square(position_gap) + tf.square(momentum_gap), axis=-1)
-        return squares / (2.0 * self._slack**2)
-
-    def _choose_copy(self, final: Extended) -> tuple[tf.Tensor, tf.Tensor]:
-        if self._slack is not None:
-            return final.position, final.momentum
-        return final.position + 0.5 * final.position_gap, final.momentum + 0.5 * final.momentum_gap
+            return tf.zeros_like(point.position)
+        return (tf.square(point.position_gap) + tf.square(point.momentum_gap)) / (2.0 * self._slack**2)

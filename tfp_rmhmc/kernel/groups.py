@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfp_rmhmc.hamiltonian import Hamiltonian
-from tfp_rmhmc.integrator import Dynamics, Proposal
+from tfp_rmhmc.integrator import Integrator, Proposal, propose
 from tfp_rmhmc.noise import split_seed
 
 __all__ = ['largest_division', 'propose_in_groups']
@@ -17,7 +17,7 @@ def largest_division(num_chains: int, most_groups: int) -> int:
 
 
 def propose_in_groups(
-    dynamics: Dynamics,
+    integrator: Integrator,
     hamiltonian: Hamiltonian,
     position: tf.Tensor,
     step_size: tf.Tensor,
@@ -25,12 +25,14 @@ def propose_in_groups(
     seed: tf.Tensor,
     most_groups: int,
 ) -> Proposal:
-    """`dynamics.propose` with the chains, the first dimension of `position`, divided into equal groups.
+    """`propose` with the chains, the first dimension of `position`, divided into equal groups.
 
-    XLA's programs run on one core of a CPU. The groups are calls of one program, which a graph runs on as many cores as
-    there are. Each group has a seed of its own.
+    A program of XLA's runs on one core of a CPU. The groups are calls of one program, and a graph runs these calls on as
+    many cores as there are. Each group has a seed of its own.
     """
-    compiled = tf.function(lambda *arguments: dynamics.propose(hamiltonian, *arguments), autograph=False, jit_compile=True)
+    compiled = tf.function(
+        lambda *arguments: propose(integrator, hamiltonian, *arguments), autograph=False, jit_compile=True
+    )
     num_chains = (position.shape[0] if position.shape.rank > 1 else None) or 1  # unknown, or one chain: one group
     num_groups = largest_division(num_chains, most_groups)
     if num_groups == 1:

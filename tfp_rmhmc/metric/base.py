@@ -1,19 +1,18 @@
-"""The Metric protocol: a description that is bound to a log density where it is used."""
+"""The Metric protocol: a description of G(q), to which the log density is passed where it is used."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
+from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.metric.factor import CholeskyFactor, Factor
-from tfp_rmhmc.state import LogDensity
 
-__all__ = ['DenseMetric', 'LocalMetric', 'Metric', 'check_positive']
+__all__ = ['DenseMetric', 'LocalMetric', 'Metric']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,16 +35,17 @@ class LocalMetric:
 class Metric(abc.ABC):
     """A position-dependent positive definite matrix G(q), described without reference to a target.
 
-    A metric holds no target: the kernel's current log density arrives with each call of `at`, so a kernel that is
-    rebuilt around another target (`TransformedTransitionKernel`, `ReplicaExchangeMC`) has the right geometry by
-    construction. A metric is a deterministic function of position; randomness in it would break reversibility.
+    A metric holds no target. The kernel passes its current log density with each call of `at`, so a kernel that is rebuilt
+    around another target (by `TransformedTransitionKernel` or `ReplicaExchangeMC`) has the right geometry. A metric must be
+    a deterministic function of the position; randomness in it would break reversibility.
 
-    A subclass says what G is made of (`parameters`, differentiable) and how to factor it (`factorize`, never
-    differentiated). The gradient of the energy then is one reverse pass through the parameters.
+    A subclass says what G is made of (`parameters`, which is differentiated) and how to factor it (`factorize`, which is
+    not). The gradient of the energy then is one reverse pass through the parameters. For a metric that is given by its
+    matrix, subclass `DenseMetric` instead and write `matrix`.
 
     Attributes:
       follows_curvature: whether a unit of length is about a local standard deviation of the target, in every direction.
-        Only speed depends on it: `MetricCoupling` holds its copies together more tightly where steps are in such units.
+        Only speed depends on it: with such a metric `MetricCoupling` holds its copies together more tightly.
     """
 
     follows_curvature = False
@@ -77,8 +77,8 @@ class Metric(abc.ABC):
         return LocalMetric(log_prob, gradient, factor, energy_gradient)
 
     def __repr__(self) -> str:
-        arguments = ', '.join(f'{name.lstrip("_")}={value!r}' for name, value in vars(self).items())
-        return f'{type(self).__name__}({arguments})'
+        given = {name.lstrip('_'): value for name, value in vars(self).items() if value is not None}
+        return f'{type(self).__name__}({", ".join(f"{name}={value!r}" for name, value in given.items())})'
 
 
 class DenseMetric(Metric):
@@ -98,10 +98,3 @@ class DenseMetric(Metric):
 
     def factorize(self, parameters: tf.Tensor) -> Factor:
         return CholeskyFactor(parameters)
-
-
-def check_positive(name: str, value: Any) -> None:
-    """Raises unless every known entry of `value` is positive and finite."""
-    static = tf.get_static_value(tf.convert_to_tensor(value))
-    if static is not None and not ((static > 0).all() and (static < float('inf')).all()):
-        raise ValueError(f'`{name}` must be positive and finite, got {value!r}.')

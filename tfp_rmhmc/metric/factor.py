@@ -1,13 +1,13 @@
 """Factored positive definite matrices, and the derivative of the energy with respect to what they were made of.
 
-Each factor has the verbs of the Hamiltonian: `solve`, `multiply`, `sqrt_multiply`, `half_log_det`; and
+Each factor offers what the Hamiltonian needs: `solve`, `multiply`, `sqrt_multiply` and `half_log_det`; and
 `energy_cotangent(p)`, the derivative of `E = 1/2 log det G + 1/2 p' G^-1 p` with respect to the factor's parameters, in
-closed form. So no factorisation is ever differentiated: TensorFlow's gradient of `eigh` is finite and wrong at repeated
-eigenvalues.
+closed form. So no factorisation is ever differentiated. (TensorFlow's gradient of `eigh` is finite and wrong at repeated
+eigenvalues.)
 
-Vectors are `[batch..., D]`. A matrix that cannot be factored (not finite, or not positive definite) gives NaN in its own
-chain and leaves the others alone; nothing raises. Whatever does not depend on a momentum is computed at construction, so
-that a loop over momenta at one position does not repeat it; a compiled graph drops what is not used.
+Vectors are `[batch..., D]`. A matrix that cannot be factored, because it is not finite or not positive definite, gives NaN
+in its own chain and leaves the others alone; nothing raises. Whatever does not depend on a momentum is computed at
+construction, so that a loop over momenta at one position does not repeat it. A compiled graph drops what is not used.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ import abc
 
 import tensorflow as tf
 
-from tfp_rmhmc.metric.cholesky import cholesky_and_inverse
-from tfp_rmhmc.metric.eigh import eigh
-from tfp_rmhmc.metric.softabs_function import softabs
+from tfp_rmhmc.linalg import cholesky_and_inverse, eigh, softabs
 
 __all__ = ['CholeskyFactor', 'DiagonalFactor', 'Factor', 'RankOneFactor', 'SoftAbsFactor']
 
@@ -77,13 +75,14 @@ class SoftAbsFactor(Factor):
     Args:
       matrix: `A: [batch..., D, D]`, symmetric, of any signature.
       alpha: positive scalar, the inverse width of the smoothing.
+      structure: what is known of A, see `linalg.eigh`.
     """
 
-    def __init__(self, matrix: tf.Tensor, alpha: tf.Tensor):
+    def __init__(self, matrix: tf.Tensor, alpha: tf.Tensor, structure: str | None = None):
         # LAPACK raises on non-finite input and takes the whole batch with it.
         is_finite = tf.reduce_all(tf.math.is_finite(matrix), axis=[-2, -1], keepdims=True)
         self._identity = tf.eye(matrix.shape[-1], dtype=matrix.dtype)
-        eigenvalues, self._eigenvectors = eigh(tf.where(is_finite, matrix, self._identity))
+        eigenvalues, self._eigenvectors = eigh(tf.where(is_finite, matrix, self._identity), structure)
         nan = tf.constant(float('nan'), matrix.dtype)
         lam = tf.where(is_finite[..., 0], eigenvalues, nan)
         self._f, self._derivative, self._differences = softabs(lam, tf.convert_to_tensor(alpha, matrix.dtype))

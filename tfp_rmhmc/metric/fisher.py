@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.metric.base import DenseMetric
-from tfp_rmhmc.state import LogDensity
 
 __all__ = ['FisherMetric']
 

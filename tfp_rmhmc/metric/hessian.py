@@ -7,9 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
-from tfp_rmhmc.metric.base import DenseMetric, Metric, check_positive
+from tfp_rmhmc.argument import check_positive
+from tfp_rmhmc.density import LogDensity
+from tfp_rmhmc.linalg import STRUCTURES
+from tfp_rmhmc.metric.base import DenseMetric, Metric
 from tfp_rmhmc.metric.factor import Factor, SoftAbsFactor
-from tfp_rmhmc.state import LogDensity
 
 __all__ = ['HessianMetric', 'SoftAbsMetric']
 
@@ -41,17 +43,28 @@ class SoftAbsMetric(Metric):
     Args:
       alpha: positive scalar. Eigenvalues of size below `1 / alpha` are lifted to it; the limit of large `alpha` is the
         absolute value. The default is the value of both references.
+      structure: what you know of the Hessian. `'arrowhead'`: one parameter scales all others alike, as in a funnel; XLA
+        programs then decompose it in closed form, five times faster, and sweep as usual where it turns out not to be one.
+        `None`, the default: nothing.
     """
 
     follows_curvature = True
 
-    def __init__(self, alpha: Any = 1e6):
+    def __init__(self, alpha: Any = 1e6, structure: str | None = None):
         check_positive('alpha', alpha)
+        if structure not in STRUCTURES:
+            raise ValueError(f'`structure` must be one of {STRUCTURES}, got {structure!r}.')
         self._alpha = alpha
+        self._structure = structure
+
+    @property
+    def structure(self) -> str | None:
+        """What is known of the Hessian."""
+        return self._structure
 
     def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         log_prob, gradient, second = density.apply(autodiff.hessian, position)
         return log_prob, gradient, -second
 
     def factorize(self, parameters: tf.Tensor) -> Factor:
-        return SoftAbsFactor(parameters, self._alpha)
+        return SoftAbsFactor(parameters, self._alpha, self._structure)

@@ -7,9 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
-from tfp_rmhmc.metric.base import Metric, check_positive
+from tfp_rmhmc.argument import check_positive
+from tfp_rmhmc.density import LogDensity
+from tfp_rmhmc.metric.base import Metric
 from tfp_rmhmc.metric.factor import Factor, RankOneFactor
-from tfp_rmhmc.state import LogDensity
 
 __all__ = ['MongeMetric']
 

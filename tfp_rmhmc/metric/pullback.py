@@ -7,8 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
+from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.metric.base import DenseMetric, Metric
-from tfp_rmhmc.state import LogDensity, StateLayout, is_list_like
+from tfp_rmhmc.state import StateLayout, is_list_like
 
 __all__ = ['PullbackMetric']
 

@@ -8,40 +8,48 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
+from tfp_rmhmc.density import LogDensity
+from tfp_rmhmc.linalg import are_arrowheads
 from tfp_rmhmc.metric import DenseMetric, Metric, SoftAbsMetric
-from tfp_rmhmc.metric.eigh import are_arrowheads
-from tfp_rmhmc.state import LogDensity, StateLayout, state_parts
+from tfp_rmhmc.state import StateLayout, state_parts
 
 __all__ = ['prefers_xla']
 
 
 class _Factorisation(NamedTuple):
-    """A metric's own matrices, beside the log density's tensors, and what XLA loses where it factors them."""
+    """How a metric's own matrices weigh against the log density.
 
-    vectors: float  # as many numbers of each tangent, times D, as the metric's own operations go through
-    loss: float  # microseconds for a matrix of 25 rows
-    power: float  # of D, by which it grows
+    Attributes:
+      vectors: the numbers that the metric's own operations go through, for each tangent and dimension.
+      loss: microseconds that XLA loses where it factors one matrix of 25 rows.
+      power: of D, by which the loss grows.
+    """
+
+    vectors: float
+    loss: float
+    power: float
 
 
-# On a CPU, XLA saves the start of a graph's operations, and by fusing them much of their traffic: those of D tangents of
-# the log density. It loses where it factors matrices: a graph calls LAPACK, on every core. In microseconds for a metric
-# evaluation of one chain; fitted to the measurements that `benchmarks/README.md` shows.
+# Fitted on one machine, a CPU with two cores, to the measurements that `benchmarks/README.md` shows under `choice`. The
+# model: XLA saves the start of every operation of a graph, and much of the memory traffic of the D tangents of the log
+# density. It loses where it factors matrices, for which a graph calls LAPACK on every core. All in microseconds for one
+# chain's metric.
 _START = 120.0
 _TRAFFIC = 0.0012
 _FACTORISATION = {
     SoftAbsMetric: _Factorisation(vectors=10.0, loss=96.0, power=3.5),
     DenseMetric: _Factorisation(vectors=5.0, loss=14.0, power=2.4),
 }
-# Beyond it an operation takes longer than to start it.
+# From here on an operation takes longer than to start it.
 _MAX_DIMENSION = 10_000
 
 
 def prefers_xla(target_log_prob_fn: Callable[..., tf.Tensor], current_state: Any, metric: Metric | None = None) -> bool:
     """Whether XLA is expected to run a kernel on this target faster than a plain `tf.function` does.
 
-    On a GPU never: there a graph calls the vendor's batched factorisations, which XLA replaces by loops. The answer depends
-    on shapes, and with `SoftAbsMetric` on whether the Hessians at the state have a decomposition in closed form; not on a
-    clock, so that a run can be repeated. Cost: one trace of the target, and of its Hessian.
+    On a GPU the answer is always no: there a graph calls the vendor's batched factorisations, which XLA replaces by loops.
+    The answer depends on shapes, and for a `SoftAbsMetric` that knows its Hessian's structure on whether the Hessians at
+    the state have it. It does not depend on a clock, so that a run can be repeated. Cost: one trace of the target.
 
     Args:
       target_log_prob_fn: as a kernel takes it.
@@ -60,7 +68,9 @@ def prefers_xla(target_log_prob_fn: Callable[..., tf.Tensor], current_state: Any
             gain = _START / num_chains + _TRAFFIC * dimension * (elements + vectors * dimension)
             is_faster = gain > loss * (dimension / 25.0) ** power
             return is_faster or (
-                kind is SoftAbsMetric and _has_closed_form(LogDensity(target_log_prob_fn, layout), layout.flatten(parts))
+                isinstance(metric, SoftAbsMetric)
+                and metric.structure == 'arrowhead'
+                and _has_closed_form(LogDensity(target_log_prob_fn, layout), layout.flatten(parts))
             )
     return True
 

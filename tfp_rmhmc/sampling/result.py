@@ -19,8 +19,8 @@ class PosteriorDraws:
 
     Attributes:
       draws: in the model's own structure and space, each tensor `[num_draws, num_chains, event...]`.
-      trace: dict of arrays `[num_draws, num_chains]`: `lp`, `acceptance_rate`, `step_size`, `diverging`, `energy`,
-        `status`, `n_steps`, `metric_evaluations`.
+      trace: dict of arrays `[num_draws, num_chains]` under the keys of `default_trace_fn`: `lp`, `acceptance_rate`,
+        `step_size`, `diverging`, `energy`, `status`, `n_steps`, `metric_evaluations` and others.
       warmup: the same for the adaptation phase.
       names: of the variables, in `tf.nest.flatten` order of `draws`.
       seconds: wall time, `'total'`, compilation included.

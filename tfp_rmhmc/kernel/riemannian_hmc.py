@@ -1,53 +1,102 @@
-"""One transition of any dynamics as a TFP kernel, and its Metropolis-Hastings correction."""
+"""Riemannian manifold HMC as a TFP kernel: any metric with any integrator that can use it."""
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_rmhmc import autodiff
+from tfp_rmhmc.argument import check_integer
+from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.hamiltonian import Hamiltonian
-from tfp_rmhmc.integrator import Dynamics, Proposal, Status
+from tfp_rmhmc.integrator import Integrator, MetricCoupling, Proposal, Status, propose
 from tfp_rmhmc.kernel.groups import propose_in_groups
 from tfp_rmhmc.kernel.results import UncalibratedRiemannianHMCResults
-from tfp_rmhmc.metric import Metric
-from tfp_rmhmc.state import LogDensity, StateLayout, is_compiled_by_xla, is_list_like, state_parts
+from tfp_rmhmc.metric import Metric, SoftAbsMetric
+from tfp_rmhmc.state import StateLayout, is_list_like, state_parts
+from tfp_rmhmc.xla import is_compiled_by_xla
 
-__all__ = ['CalibratedKernel', 'UncalibratedKernel']
+__all__ = ['CalibratedKernel', 'RiemannianHMC', 'UncalibratedRiemannianHMC', 'with_signature_of']
 
 
-class UncalibratedKernel(tfp.mcmc.TransitionKernel):
-    """Proposes the end of one trajectory; the subclass names the dynamics.
+class UncalibratedRiemannianHMC(tfp.mcmc.TransitionKernel):
+    """The proposal of `RiemannianHMC`, without its accept step; the arguments are the same."""
 
-    Subclasses pass their constructor's arguments, raw, as `parameters`: `copy` and TFP's wrappers rebuild the kernel from
-    them.
-    """
+    # The name under which the constructor takes the integrator, and which integrators it takes: see `Integrator`.
+    _integrator_argument: ClassVar[str] = 'integrator'
+    _takes_explicit: ClassVar[bool | None] = None
 
-    def __init__(self, dynamics: Dynamics, parameters: dict[str, Any]):
-        self._dynamics = dynamics
-        self._parameters = parameters
-        if not callable(self.target_log_prob_fn):
-            raise TypeError(f'`target_log_prob_fn` must be callable, got {self.target_log_prob_fn!r}.')
-        if not isinstance(self.metric, Metric):
-            raise TypeError(f'`metric` must be a `tfp_rmhmc.Metric`, got {self.metric!r}.')
-        _check_step_size(self.step_size)
-        _check_num_leapfrog_steps(self.num_leapfrog_steps)
-        groups = parameters['compiled_groups']
-        if groups is not None and (int(groups) != groups or groups < 1):
-            raise ValueError(f'`compiled_groups` must be a positive integer or None, got {groups!r}.')
-        if not parameters['store_parameters_in_results'] and any(
-            isinstance(x, tf.Variable) for x in tf.nest.flatten([self.step_size, self.num_leapfrog_steps])
+    def __init__(
+        self,
+        target_log_prob_fn: Callable[..., tf.Tensor],
+        step_size: Any,
+        num_leapfrog_steps: Any,
+        metric: Metric | None = None,
+        integrator: Integrator | None = None,
+        state_gradients_are_stopped: bool = False,
+        store_parameters_in_results: bool = False,
+        compiled_groups: int | None = None,
+        experimental_shard_axis_names: Any = None,
+        name: str | None = None,
+    ):
+        self._parameters = {
+            'target_log_prob_fn': target_log_prob_fn,
+            'step_size': step_size,
+            'num_leapfrog_steps': num_leapfrog_steps,
+            'metric': metric,
+            self._integrator_argument: integrator,
+            'state_gradients_are_stopped': state_gradients_are_stopped,
+            'store_parameters_in_results': store_parameters_in_results,
+            'compiled_groups': compiled_groups,
+            'experimental_shard_axis_names': experimental_shard_axis_names,
+            'name': name,
+        }
+        if not callable(target_log_prob_fn):
+            raise TypeError(f'`target_log_prob_fn` must be callable, got {target_log_prob_fn!r}.')
+        if metric is not None and not isinstance(metric, Metric):
+            raise TypeError(f'`metric` must be a `tfp_rmhmc.Metric`, got {metric!r}.')
+        self._metric = SoftAbsMetric() if metric is None else metric
+        self._integrator = self._checked(integrator)
+        _check_step_size(step_size)
+        _check_num_leapfrog_steps(num_leapfrog_steps)
+        if compiled_groups is not None:
+            check_integer('compiled_groups', compiled_groups, least=1)
+        if not store_parameters_in_results and any(
+            isinstance(x, tf.Variable) for x in tf.nest.flatten([step_size, num_leapfrog_steps])
         ):
             warnings.warn(
                 'Please use constants, not `tf.Variable`s, for `step_size` and `num_leapfrog_steps`, or set '
                 '`store_parameters_in_results=True`.',
                 stacklevel=4,
             )
+
+    @staticmethod
+    def _default_integrator(metric: Metric) -> Integrator:
+        """The integrator that is taken for this metric if none is given."""
+        del metric
+        return MetricCoupling()
+
+    def _checked(self, integrator: Integrator | None) -> Integrator:
+        """The integrator, or the default one; raises if it cannot be used."""
+        if integrator is None:
+            integrator = self._default_integrator(self._metric)
+        if not isinstance(integrator, Integrator):
+            raise TypeError(f'`{self._integrator_argument}` must be a `tfp_rmhmc.Integrator`, got {integrator!r}.')
+        takes, is_explicit = self._takes_explicit, integrator.is_explicit
+        if takes is not None and is_explicit is not None and takes != is_explicit:
+            kind = 'explicit' if takes else 'implicit'
+            raise TypeError(
+                f'`{self._integrator_argument}` of {type(self).__name__} must be an {kind} integrator, got {integrator!r}; '
+                'RiemannianHMC takes any.'
+            )
+        integrator.check_metric(self._metric)
+        return integrator
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -71,8 +120,13 @@ class UncalibratedKernel(tfp.mcmc.TransitionKernel):
 
     @property
     def metric(self) -> Metric:
-        """The metric's description; it is bound to the target in each transition."""
-        return self._parameters['metric']
+        """The metric, which is bound to the current target in each transition."""
+        return self._metric
+
+    @property
+    def integrator(self) -> Integrator:
+        """The integrator that makes the trajectories."""
+        return self._integrator
 
     @property
     def name(self) -> str:
@@ -88,7 +142,7 @@ class UncalibratedKernel(tfp.mcmc.TransitionKernel):
         """As given; a dense metric couples all parts, so sharded transitions are refused."""
         return self._parameters['experimental_shard_axis_names']
 
-    def experimental_with_shard_axes(self, shard_axis_names: Any) -> UncalibratedKernel:
+    def experimental_with_shard_axes(self, shard_axis_names: Any) -> UncalibratedRiemannianHMC:
         """A copy with other shard axes."""
         return self.copy(experimental_shard_axis_names=shard_axis_names)
 
@@ -150,9 +204,9 @@ class UncalibratedKernel(tfp.mcmc.TransitionKernel):
             )
             most_groups = self._parameters['compiled_groups']
             if most_groups is None or tf.executing_eagerly() or is_compiled_by_xla():
-                proposal = self._dynamics.propose(*arguments)
+                proposal = propose(self._integrator, *arguments)
             else:
-                proposal = propose_in_groups(self._dynamics, *arguments, most_groups)
+                proposal = propose_in_groups(self._integrator, *arguments, most_groups)
             return self._unpack(current_state, layout, proposal, previous_kernel_results, seed)
 
     def _parts_of(self, state: Any) -> list[tf.Tensor]:
@@ -173,7 +227,8 @@ class UncalibratedKernel(tfp.mcmc.TransitionKernel):
         next_parts = layout.unflatten(proposal.position)
         if self._parameters['state_gradients_are_stopped']:
             next_parts = [tf.stop_gradient(part) for part in next_parts]
-        has_divergence = tf.equal(proposal.status, Status.DIVERGED) | tf.equal(proposal.status, Status.NON_FINITE)
+        ledger = proposal.ledger
+        has_divergence = tf.equal(ledger.status, Status.DIVERGED) | tf.equal(ledger.status, Status.NON_FINITE)
         # `_replace`, not a new tuple: parameters must stay the same objects, or the accept step would choose between
         # two scalars for each chain.
         results = previous._replace(
@@ -186,25 +241,32 @@ class UncalibratedKernel(tfp.mcmc.TransitionKernel):
             initial_velocity=layout.unflatten(proposal.initial_velocity),
             final_velocity=layout.unflatten(proposal.final_velocity),
             energy=proposal.energy,
-            status=proposal.status,
+            status=ledger.status,
             has_divergence=has_divergence,
-            solver_iterations=proposal.iterations,
-            solver_residual=proposal.residual,
-            num_metric_evaluations=proposal.metric_evaluations,
+            solver_iterations=ledger.iterations,
+            solver_residual=ledger.residual,
+            num_metric_evaluations=ledger.metric_evaluations,
         )
         next_state = tf.nest.pack_sequence_as(current_state, next_parts) if is_list_like(current_state) else next_parts[0]
         return next_state, results
 
 
 class CalibratedKernel(tfp.mcmc.TransitionKernel):
-    """`MetropolisHastings` around an uncalibrated kernel, with that kernel's parameters."""
+    """`MetropolisHastings` around an uncalibrated kernel, with that kernel's arguments.
 
-    def __init__(self, uncalibrated: UncalibratedKernel):
-        self._impl = tfp.mcmc.MetropolisHastings(uncalibrated, name=uncalibrated.name)
+    A subclass names its `uncalibrated_class` and takes its signature by `with_signature_of`.
+    """
+
+    uncalibrated_class: ClassVar[type[UncalibratedRiemannianHMC]]
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        name = kwargs.get('name') or type(self).__name__
+        uncalibrated = self.uncalibrated_class(*args, **kwargs)
+        self._impl = tfp.mcmc.MetropolisHastings(uncalibrated, name=name)
         self._parameters = dict(uncalibrated.parameters)
 
     @property
-    def _uncalibrated(self) -> UncalibratedKernel:
+    def _uncalibrated(self) -> UncalibratedRiemannianHMC:
         return self._impl.inner_kernel
 
     @property
@@ -229,18 +291,23 @@ class CalibratedKernel(tfp.mcmc.TransitionKernel):
 
     @property
     def metric(self) -> Metric:
-        """The metric's description."""
+        """The metric, which is bound to the current target in each transition."""
         return self._uncalibrated.metric
+
+    @property
+    def integrator(self) -> Integrator:
+        """The integrator that makes the trajectories."""
+        return self._uncalibrated.integrator
 
     @property
     def name(self) -> str:
         """As given, or the class's name."""
-        return self._uncalibrated.name
+        return self._impl.name
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether the accept step is exact, which depends on the dynamics."""
-        return self._uncalibrated._dynamics.is_exact
+        """Whether the accept step is exact, which depends on the integrator."""
+        return self._uncalibrated.integrator.is_exact
 
     @property
     def experimental_shard_axis_names(self) -> Any:
@@ -258,6 +325,57 @@ class CalibratedKernel(tfp.mcmc.TransitionKernel):
     def one_step(self, current_state: Any, previous_kernel_results: Any, seed: Any = None) -> tuple[Any, Any]:
         """One trajectory and its accept step."""
         return self._impl.one_step(current_state, previous_kernel_results, seed=seed)
+
+
+def with_signature_of(original: type, **renamed: str) -> Callable[[type], type]:
+    """A class decorator: `help` and `inspect` show the signature of `original`'s constructor, with some names changed."""
+
+    def decorate(cls: type) -> type:
+        signature = inspect.signature(original)
+        parameters = [p.replace(name=renamed.get(p.name, p.name)) for p in signature.parameters.values()]
+        cls.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return cls
+
+    return decorate
+
+
+@with_signature_of(UncalibratedRiemannianHMC)
+class RiemannianHMC(CalibratedKernel):
+    """Riemannian manifold HMC: Hamiltonian Monte Carlo whose mass matrix G(q) depends on the position.
+
+    Each transition draws a momentum from N(0, G(q)), follows the dynamics of
+    `H(q, p) = -l(q) + 1/2 log det G(q) + 1/2 p' G(q)^-1 p` for some steps, and accepts or rejects the end so that the
+    target stays invariant. Reference: Girolami and Calderhead 2011, "Riemann manifold Langevin and Hamiltonian Monte Carlo
+    methods".
+
+    Use it like `tfp.mcmc.HamiltonianMonteCarlo`, and in its place in every wrapper:
+
+        kernel = tfp_rmhmc.RiemannianHMC(target_log_prob_fn, step_size=0.14, num_leapfrog_steps=25)
+        draws = tfp.mcmc.sample_chain(1000, current_state, kernel=kernel, trace_fn=None, seed=(1, 2))
+
+    A chain whose trajectory diverges, or whose equations cannot be solved, keeps its state, says why in
+    `proposed_results.status`, and touches no other chain.
+
+    Args:
+      target_log_prob_fn: takes the state parts and returns the log density, `[batch...]`. Chains must be independent of
+        each other. Most metrics differentiate it three times. (TensorFlow's third derivative of `x**2` at `x = 0` is NaN;
+        write `tf.square(x)`.)
+      step_size: a scalar, or a tensor that broadcasts with the state, or a list with one per state part. With a metric that
+        follows the curvature, steps are in units of local standard deviations: 0.1 to 0.3 is usual.
+      num_leapfrog_steps: the number of steps of a trajectory, a positive integer.
+      metric: a `tfp_rmhmc.Metric`; by default `SoftAbsMetric()`.
+      integrator: a `tfp_rmhmc.Integrator`; by default `MetricCoupling()`.
+      state_gradients_are_stopped: whether to stop gradients through the state.
+      store_parameters_in_results: whether step size and number of steps live in the kernel results, where adaptation
+        wrappers find them.
+      compiled_groups: if given, XLA compiles the trajectory inside a plain `tf.function`, for the chains in at most so many
+        equal groups, which run on as many cores of a CPU as there are. 4 is a good number for hundreds of chains. The
+        target must accept any number of chains. It has no effect in eager code, nor where XLA compiles the whole.
+      experimental_shard_axis_names: must be None.
+      name: for scopes in graphs.
+    """
+
+    uncalibrated_class = UncalibratedRiemannianHMC
 
 
 def _check_step_size(step_size: Any) -> None:

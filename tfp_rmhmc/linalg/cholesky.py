@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tfp_rmhmc.metric.blocks import map_blocks
-from tfp_rmhmc.state import is_compiled_by_xla
+from tfp_rmhmc.linalg.blocks import map_blocks
+from tfp_rmhmc.xla import is_compiled_by_xla
 
 __all__ = ['cholesky_and_inverse', 'sweep']
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfp_rmhmc.linalg.cholesky import cholesky_and_inverse, sweep
 from tfp_rmhmc.metric import CholeskyFactor
-from tfp_rmhmc.metric.cholesky import cholesky_and_inverse, sweep
 
 graph = tf.function(cholesky_and_inverse, autograph=False)
 compiled = tf.function(cholesky_and_inverse, autograph=False, jit_compile=True)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfp_rmhmc.metric.softabs_function import softabs
+from tfp_rmhmc.linalg.softabs import softabs
 
 mpmath.mp.dps = 60
 SCALED = [0.0, 1e-300, 1e-12, 1e-8, 1e-4, 0.01, 0.3, 0.4999, 0.5, 0.5001, 1.0, 3.0, 17.0, 39.9, 40.1, 300.0, 1e4, 1e8, 1e12]

@@ -1,0 +1,100 @@
+"""Every integrator, each trajectory as a map of one flat vector: the space that its accept step uses."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+import tfp_rmhmc as rm
+from tfp_rmhmc.integrator.doubled import Doubled
+from tfp_rmhmc.integrator.transition import fly
+
+TIGHT = {'tolerance': 1e-13, 'max_iterations': 200}
+EXACT = {
+    'metric-coupling': rm.MetricCoupling(),
+    'tao-binding': rm.TaoBinding(2.0, slack=0.3),
+    'tao-binding-4': rm.TaoBinding(2.0, slack=0.3, order=4),
+    'symmetric-projection': rm.SymmetricProjection(**TIGHT),
+    'symmetric-projection-4': rm.SymmetricProjection(**TIGHT, order=4),
+    'generalized-leapfrog': rm.GeneralizedLeapfrog(**TIGHT),
+    'generalized-leapfrog-4': rm.GeneralizedLeapfrog(**TIGHT, order=4),
+    'implicit-midpoint': rm.ImplicitMidpoint(**TIGHT),
+    'implicit-midpoint-4': rm.ImplicitMidpoint(**TIGHT, order=4),
+}
+# With the solvers' own tolerances, as a user has them.
+DEFAULTS = {
+    'metric-coupling': rm.MetricCoupling(),
+    'tao-binding': rm.TaoBinding(2.0, slack=0.3),
+    'symmetric-projection': rm.SymmetricProjection(),
+    'generalized-leapfrog': rm.GeneralizedLeapfrog(),
+    'implicit-midpoint': rm.ImplicitMidpoint(),
+}
+
+
+def hamiltonian_of(log_prob, metric, position):
+    return rm.Hamiltonian(rm.LogDensity.at_state(log_prob, [tf.convert_to_tensor(position)]), metric)
+
+
+def is_doubled(integrator):
+    """Whether the accept step sees a gap between copies beside position and momentum."""
+    return integrator.point_type is Doubled and not isinstance(integrator, rm.SymmetricProjection)
+
+
+def num_blocks(integrator):
+    """Position and momentum, and in a doubled phase space their gaps."""
+    return 4 if is_doubled(integrator) else 2
+
+
+def flow(integrator, log_prob, metric, step_size, num_steps):
+    """The whole proposal as a function `[n, blocks * D] -> [n, blocks * D]`, the centre of a gap included.
+
+    `step_size` is a scalar or `[D]` or `[n, D]`.
+    """
+
+    @tf.function(autograph=False)
+    def run(z, step):
+        position, momentum, *gaps = tf.split(z, num_blocks(integrator), axis=-1)
+        step = step if step.shape.rank == 0 else tf.broadcast_to(step, tf.shape(position))
+
+        def launch(local, ledger):
+            point = integrator.begin(local, position, momentum, ledger)
+            return point._replace(position_gap=gaps[0], momentum_gap=gaps[1]) if gaps else point
+
+        hamiltonian = hamiltonian_of(log_prob, metric, position)
+        trajectory = fly(integrator, hamiltonian, launch, position, step, tf.constant(num_steps))
+        end = trajectory.end
+        blocks = [end.phase.position, end.phase.momentum]
+        blocks += [end.point.position_gap, end.point.momentum_gap] if gaps else []
+        return tf.concat(blocks, axis=-1), trajectory.ledger.is_ok
+
+    def checked(z, sign=1.0):
+        end, is_ok = run(tf.constant(z), sign * tf.constant(step_size, z.dtype))
+        assert np.all(is_ok), 'a solve failed'
+        return end.numpy()
+
+    return checked
+
+
+def flip(z, blocks):
+    """Reverses the momenta: blocks are (q, p) or (q, p, q gap, p gap)."""
+    sign = np.repeat(np.tile([1.0, -1.0], blocks // 2), z.shape[-1] // blocks)
+    return z * sign
+
+
+class CountingMetric(rm.SoftAbsMetric):
+    """SoftAbs that keeps, for each evaluation, how many forces were asked of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.forces = []
+
+    def at(self, density, position):
+        local = super().at(density, position)
+        index = len(self.forces)
+        self.forces.append(0)
+
+        def energy_gradient(momentum):
+            self.forces[index] += 1
+            return local.energy_gradient(momentum)
+
+        return dataclasses.replace(local, energy_gradient=energy_gradient)

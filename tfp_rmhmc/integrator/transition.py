@@ -1,0 +1,185 @@
+"""One transition of any integrator: draw, travel, and the correction with which the end may be accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, PhasePoint, kinetic_energy_change
+from tfp_rmhmc.integrator.base import Integrator
+from tfp_rmhmc.integrator.status import Ledger, Status
+
+__all__ = ['DIVERGENCE_THRESHOLD', 'End', 'Proposal', 'Trajectory', 'fly', 'propose']
+
+# The energy error that counts as divergence, the value that TFP's and Stan's NUTS use.
+DIVERGENCE_THRESHOLD = 1000.0
+
+
+class Proposal(NamedTuple):
+    """Where a trajectory ended, for each chain. Vectors are `[batch..., D]`, the rest `[batch...]`.
+
+    Attributes:
+      position: the proposed position.
+      log_prob: the log density there.
+      gradient: of the log density there.
+      initial_momentum, final_momentum: `p` at the two ends.
+      initial_velocity, final_velocity: `G^-1 p` at the two ends.
+      log_acceptance_correction: the log density ratio of everything but the target: momentum and auxiliary variables.
+      energy: H at the start.
+      ledger: status, and what the trajectory cost.
+    """
+
+    position: tf.Tensor
+    log_prob: tf.Tensor
+    gradient: tf.Tensor
+    initial_momentum: tf.Tensor
+    final_momentum: tf.Tensor
+    initial_velocity: tf.Tensor
+    final_velocity: tf.Tensor
+    log_acceptance_correction: tf.Tensor
+    energy: tf.Tensor
+    ledger: Ledger
+
+
+class End(NamedTuple):
+    """One end of a trajectory.
+
+    Attributes:
+      phase: position, momentum and what H is made of there.
+      point: the integrator's own point, with its auxiliary variables.
+      auxiliary_energies: what these add to the energy, `[batch..., D]`.
+    """
+
+    phase: PhasePoint
+    point: Any
+    auxiliary_energies: tf.Tensor
+
+
+class Trajectory(NamedTuple):
+    """Both ends of a trajectory, and the ledger after it."""
+
+    start: End
+    end: End
+    ledger: Ledger
+
+
+def propose(
+    integrator: Integrator,
+    hamiltonian: Hamiltonian,
+    position: tf.Tensor,
+    step_size: tf.Tensor,
+    num_steps: tf.Tensor,
+    seed: tf.Tensor,
+) -> Proposal:
+    """One trajectory from `position: [batch..., D]` with a fresh momentum.
+
+    Args:
+      integrator: which draws and travels.
+      hamiltonian: of the current target and metric.
+      position: `[batch..., D]`.
+      step_size: a scalar, or a tensor that broadcasts with the position.
+      num_steps: int32 scalar.
+      seed: int32[2].
+    """
+
+    def draw(local: LocalHamiltonian, ledger: Ledger) -> Any:
+        return integrator.draw(local, position, step_size, ledger, seed)
+
+    return _accepting(fly(integrator, hamiltonian, draw, position, step_size, num_steps))
+
+
+def fly(
+    integrator: Integrator,
+    hamiltonian: Hamiltonian,
+    launch: Callable[[LocalHamiltonian, Ledger], Any],
+    position: tf.Tensor,
+    step_size: tf.Tensor,
+    num_steps: tf.Tensor,
+) -> Trajectory:
+    """The trajectory from the point that `launch` makes of the Hamiltonian at `position`.
+
+    Start and end are visits of one loop, and so is the return to the start where reversibility is checked. Each visit
+    evaluates the metric, then travels on if there is a way to go. A program thus holds the metric at the ends once, not
+    two or three times, and is compiled in half the time.
+    """
+    checks_return = integrator.reversibility_tolerance is not None
+
+    def visit(i: tf.Tensor, point: Any, start: End, end: End) -> tuple[tf.Tensor, Any, End, End]:
+        is_start = tf.equal(i, 0)
+        local = hamiltonian.at(point.position)
+        ledger = point.ledger.evaluated(1)
+        point = tf.cond(
+            is_start,
+            lambda: launch(local, ledger),
+            lambda: integrator.complete(local, point._replace(ledger=ledger), step_size),
+        )
+        phase = PhasePoint.of(local, point.position, point.momentum)
+        departing = point
+        if checks_return:
+            point = point._replace(ledger=_check_return(integrator, local, start.phase, point, tf.equal(i, 2)))
+            back = integrator.begin(local, point.position, -point.momentum, point.ledger)
+            departing = _choose(is_start, point, back)
+        travels = is_start | tf.equal(i, 1) if checks_return else is_start
+        steps = tf.where(travels, num_steps, tf.zeros_like(num_steps))
+        moved = integrator.travel(hamiltonian, local, departing, step_size, steps, is_start)
+        # An end's auxiliary variables are what `travel` sets out from, and what it makes of those that arrived.
+        here = _choose(is_start, point, moved) if not checks_return else point
+        arrival = End(phase, here, integrator.auxiliary_energies(local, here, step_size))
+        return i + 1, moved, _choose(is_start, arrival, start), _choose(tf.equal(i, 1), arrival, end)
+
+    blank = _blank_point(integrator, position)
+    nowhere = End(PhasePoint.zeros_like(position), blank, tf.zeros_like(position))
+    num_visits = 3 if checks_return else 2
+    first = (tf.constant(0), blank._replace(position=position), nowhere, nowhere)
+    _, point, start, end = tf.while_loop(lambda i, *_: i < num_visits, visit, first)
+    return Trajectory(start, end, point.ledger)
+
+
+def _check_return(
+    integrator: Integrator, local: LocalHamiltonian, start: PhasePoint, point: Any, has_returned: tf.Tensor
+) -> Ledger:
+    """The ledger after the distance between the start and the point that came back to it was measured."""
+    missed = local.distance(point.position - start.position, point.momentum + start.momentum)
+    return point.ledger.fail(has_returned & ~(missed <= integrator.reversibility_tolerance), Status.NOT_REVERSIBLE)
+
+
+def _blank_point(integrator: Integrator, position: tf.Tensor) -> Any:
+    """A point of zeros, for the loop to begin with."""
+    zeros = tf.zeros_like(position)
+    others = [zeros] * (len(integrator.point_type._fields) - 3)
+    return integrator.point_type(zeros, zeros, Ledger.new(position), *others)
+
+
+def _choose(condition: tf.Tensor, chosen: Any, otherwise: Any) -> Any:
+    """`chosen` if a scalar condition holds, for nests of tensors."""
+    return tf.nest.map_structure(lambda x, y: tf.where(condition, x, y), chosen, otherwise)
+
+
+def _accepting(trajectory: Trajectory) -> Proposal:
+    """The proposal of a trajectory. A chain that failed proposes to stay where it is, and is refused."""
+    start, end = trajectory.start.phase, trajectory.end.phase
+    auxiliary = tf.reduce_sum(trajectory.end.auxiliary_energies - trajectory.start.auxiliary_energies, axis=-1)
+    energy_change = kinetic_energy_change(start, end) + auxiliary
+    total_change = energy_change + start.log_prob - end.log_prob
+    all_finite = tf.math.is_finite(total_change) & tf.reduce_all(
+        tf.math.is_finite(end.position) & tf.math.is_finite(end.gradient) & tf.math.is_finite(end.momentum), axis=-1
+    )
+    ledger = trajectory.ledger.fail(~all_finite, Status.NON_FINITE)
+    ledger = ledger.fail(total_change > DIVERGENCE_THRESHOLD, Status.DIVERGED)
+    can_move = ledger.is_ok | tf.equal(ledger.status, Status.DIVERGED)
+    move = can_move[..., tf.newaxis]
+    minus_infinity = tf.constant(-float('inf'), energy_change.dtype)
+    return Proposal(
+        position=tf.where(move, end.position, start.position),
+        log_prob=tf.where(can_move, end.log_prob, start.log_prob),
+        gradient=tf.where(move, end.gradient, start.gradient),
+        initial_momentum=start.momentum,
+        final_momentum=tf.where(move, end.momentum, start.momentum),
+        initial_velocity=start.velocity,
+        final_velocity=tf.where(move, end.velocity, start.velocity),
+        log_acceptance_correction=tf.where(can_move, -energy_change, minus_infinity),
+        energy=start.energy,
+        ledger=ledger,
+    )

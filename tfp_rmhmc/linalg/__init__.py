@@ -1,0 +1,17 @@
+"""Linear algebra of many small matrices at once, in programs that XLA compiles and in graphs."""
+
+from tfp_rmhmc.linalg.arrowhead import are_arrowheads
+from tfp_rmhmc.linalg.cholesky import cholesky_and_inverse
+from tfp_rmhmc.linalg.eigh import STRUCTURES, eigh
+from tfp_rmhmc.linalg.gram import WeightedGram
+from tfp_rmhmc.linalg.softabs import SoftAbs, softabs
+
+__all__ = [
+    'STRUCTURES',
+    'SoftAbs',
+    'WeightedGram',
+    'are_arrowheads',
+    'cholesky_and_inverse',
+    'eigh',
+    'softabs',
+]
