@@ -207,14 +207,8 @@ def test_force_evaluations_of_a_step(name, per_step, of_the_start):
     point = Doubled(q, q, rm.Ledger.new(q), 0.1 * q, 0.1 * q)
     for num_steps in (2, 5):
         metric.forces.clear()
-        EXACT[name].travel(
-            hamiltonian,
-            hamiltonian.at(q),
-            point,
-            tf.constant(0.1, tf.float64),
-            tf.constant(num_steps),
-            is_start=tf.constant(True),
-        )
+        leg = rm.Leg(tf.constant(0.1, tf.float64), tf.constant(num_steps), is_start=tf.constant(True))
+        EXACT[name].travel(hamiltonian, hamiltonian.at(q), point, leg)
         assert metric.forces == of_the_start + [1] * (per_step * num_steps + 1)
 
 

@@ -11,15 +11,15 @@ import tensorflow_probability as tfp
 import tfp_rmhmc as rm
 from tests import targets
 from tests.conftest import compiled_variants
-from tests.integrator.registry import EXACT, flow, num_blocks
+from tests.integrator.registry import DEFAULTS, flow, num_blocks
 
+CALIBRATED = [rm.RiemannianHMC, rm.ExplicitRiemannianHMC, rm.ImplicitRiemannianHMC]
 CLASSES = [
-    rm.ExplicitRiemannianHMC,
-    rm.ImplicitRiemannianHMC,
+    *CALIBRATED,
+    rm.UncalibratedRiemannianHMC,
     rm.UncalibratedExplicitRiemannianHMC,
     rm.UncalibratedImplicitRiemannianHMC,
 ]
-CALIBRATED = CLASSES[:2]
 METRIC = rm.DiagonalMetric(diagonal_fn=lambda q, g: 1.0 + tf.sigmoid(q))
 
 
@@ -231,20 +231,15 @@ def test_eager_graph_and_xla_propose_the_same(cls, metric, dtype):
         state = results['eager'][0]
 
 
-@pytest.mark.parametrize('name', ['metric-coupling', 'generalized-leapfrog', 'implicit-midpoint', 'symmetric-projection'])
+@pytest.mark.parametrize('name', DEFAULTS)
 def test_a_chain_in_a_batch_of_eight_equals_the_chain_alone(name):
     """From the same momenta, also when neighbours need many more iterations or fail."""
-    dynamics = {
-        'metric-coupling': EXACT['metric-coupling'],
-        'generalized-leapfrog': rm.GeneralizedLeapfrog(),
-        'implicit-midpoint': rm.ImplicitMidpoint(),
-        'symmetric-projection': rm.SymmetricProjection(),
-    }[name]
+    integrator = DEFAULTS[name]
     rng = np.random.default_rng(5)
     q = targets.skewed_draws(8, 3)
     blocks = [q, rng.standard_normal(q.shape), 0.1 * rng.standard_normal(q.shape), 0.1 * rng.standard_normal(q.shape)]
-    z = np.concatenate(blocks[: num_blocks(dynamics)], axis=1)
-    forward = flow(dynamics, targets.skewed, METRIC, 0.2, 5)
+    z = np.concatenate(blocks[: num_blocks(integrator)], axis=1)
+    forward = flow(integrator, targets.skewed, METRIC, 0.2, 5)
     together = forward(z)
     for i in range(8):
         np.testing.assert_allclose(forward(z[i : i + 1])[0], together[i], rtol=1e-10, atol=1e-12)
@@ -321,6 +316,12 @@ def test_more_bad_arguments_are_named():
         make(rm.ExplicitRiemannianHMC, coupling=rm.GeneralizedLeapfrog())
     with pytest.raises(TypeError, match='`integrator`.*MetricCoupling'):
         make(rm.ImplicitRiemannianHMC, integrator=rm.MetricCoupling())
+    with pytest.raises(TypeError, match='`integrator`.*a step'):
+        make(rm.RiemannianHMC, integrator='a step')
+    with pytest.raises(TypeError, match='integrator'):
+        make(rm.ExplicitRiemannianHMC, integrator=rm.MetricCoupling())
+    with pytest.raises(ValueError, match='`max_rate`.*0'):
+        rm.MetricCoupling(max_rate=0.0)
     with pytest.raises(ValueError, match='`angle`.*3.14'):
         rm.MetricCoupling(angle=np.pi)
     with pytest.raises(ValueError, match='`slack`.*0'):

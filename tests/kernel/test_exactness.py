@@ -12,10 +12,12 @@ import tensorflow as tf
 
 import tfp_rmhmc as rm
 from tests import targets
+from tests.integrator.registry import EXACT
 from tfp_rmhmc.integrator import metric_coupling
 
 pytestmark = pytest.mark.statistical
 NUM_CHAINS, DIMENSION = 20000, 16
+UNEVEN = np.random.default_rng(3).uniform(0.6, 1.4, size=(NUM_CHAINS, DIMENSION))
 METRIC = rm.DiagonalMetric(diagonal_fn=lambda q, g: 1.0 + tf.sigmoid(q))
 
 
@@ -38,6 +40,11 @@ KERNELS = {
     'generalized-leapfrog': (implicit(rm.GeneralizedLeapfrog()), 0.3, 0.92, 3),
     'generalized-leapfrog-4': (implicit(rm.GeneralizedLeapfrog(order=4), num_steps=2), 0.5, None, 3),
     'implicit-midpoint': (implicit(rm.ImplicitMidpoint()), 0.42, None, 3),
+    'implicit-midpoint-4': (implicit(rm.ImplicitMidpoint(order=4), num_steps=2), 0.6, None, 3),
+    'tao-binding-4': (explicit(rm.TaoBinding(15.0, slack=0.6, order=4), num_steps=2), 0.063, None, 15),
+    'symmetric-projection-4': (explicit(rm.SymmetricProjection(tolerance=1e-4, order=4), num_steps=2), 0.38, None, 4),
+    # Steps that differ between chains and between coordinates.
+    'metric-coupling-uneven': (explicit(rm.MetricCoupling()), 0.14 * UNEVEN, 0.41 * UNEVEN, 25),
     'implicit-midpoint-checked': (
         implicit(rm.ImplicitMidpoint(tolerance=1e-4, reversibility_tolerance=0.01)),
         None,
@@ -46,13 +53,13 @@ KERNELS = {
     ),
 }
 # A minute each at low acceptance: float64 has to do.
-SLOW = ('symmetric-projection', 'implicit-midpoint-checked')
+SLOW = ('symmetric-projection', 'implicit-midpoint-checked', 'metric-coupling-uneven')
 CASES = [
     (name, level, dtype)
     for name, entry in KERNELS.items()
     for level in ('high', 'low')
     for dtype in (np.float64, np.float32)
-    if entry[1 + (level == 'low')] and not (dtype is np.float32 and level == 'low' and name in SLOW)
+    if entry[1 + (level == 'low')] is not None and not (dtype is np.float32 and level == 'low' and name in SLOW)
 ]
 
 
@@ -99,6 +106,10 @@ def skewed_p_value(draws):
     fresh = targets.skewed(tf.constant(targets.skewed_draws(200_000, draws.shape[1], seed=99))).numpy()
     moments = [(e.mean(), e.var()) for e in exact]
     return smallest_p_value(draws, [e.cdf for e in exact], moments, targets.skewed, fresh)
+
+
+def test_every_integrator_is_among_them():
+    assert set(EXACT) <= set(KERNELS)
 
 
 @pytest.mark.parametrize(('name', 'level', 'dtype'), CASES)

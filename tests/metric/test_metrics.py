@@ -1,8 +1,5 @@
 """Every metric: derivatives against finite differences, verbs against dense NumPy, failures, arguments."""
 
-import pathlib
-import re
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -471,19 +468,3 @@ def test_wrong_shapes_are_named_at_first_use():
 
 def test_repr_shows_the_arguments():
     assert repr(rm.SoftAbsMetric(2.0)) == 'SoftAbsMetric(alpha=2.0)'
-
-
-def test_the_metric_of_the_contributing_guide_works():
-    """The ten lines shown there, executed, against finite differences."""
-    guide = (pathlib.Path(__file__).parents[2] / 'CONTRIBUTING.md').read_text()
-    code = re.search(r'```python\n(class RidgeMetric.*?)```', guide, re.DOTALL).group(1)
-    namespace = {'tfp_rmhmc': rm, 'tf': tf}
-    exec(code, namespace)
-    q, p = np.array([0.5, -1.0, 0.1]), np.array([0.2, 1.0, -0.7])
-
-    def local(points):
-        points = tf.constant(points)
-        return Hamiltonian(density_of(targets.skewed, points), namespace['RidgeMetric'](0.5)).at(points)
-
-    expected = -central_gradient(lambda x: local(x).energy(tf.constant(np.broadcast_to(p, x.shape))), q, 1e-3)
-    assert relative_error(local(q[None]).force(tf.constant(p[None]))[0], expected) < 1e-8

@@ -1,6 +1,6 @@
 """Integrators: how a point moves through phase space, and what the accept step needs to know of its trajectory."""
 
-from tfp_rmhmc.integrator.base import Integrator, Point
+from tfp_rmhmc.integrator.base import Integrator, Leg, Point
 from tfp_rmhmc.integrator.generalized_leapfrog import GeneralizedLeapfrog
 from tfp_rmhmc.integrator.implicit_midpoint import ImplicitMidpoint
 from tfp_rmhmc.integrator.metric_coupling import MetricCoupling
@@ -14,6 +14,7 @@ __all__ = [
     'ImplicitMidpoint',
     'Integrator',
     'Ledger',
+    'Leg',
     'MetricCoupling',
     'Point',
     'Proposal',

@@ -11,7 +11,7 @@ from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
 from tfp_rmhmc.integrator.status import Ledger
 from tfp_rmhmc.metric import Metric
 
-__all__ = ['Integrator', 'Point', 'composition']
+__all__ = ['Integrator', 'Leg', 'Point', 'composition']
 
 
 class Point(NamedTuple):
@@ -28,6 +28,20 @@ class Point(NamedTuple):
     position: tf.Tensor
     momentum: tf.Tensor
     ledger: Ledger
+
+
+class Leg(NamedTuple):
+    """A piece of a trajectory.
+
+    Attributes:
+      step_size: a scalar, or a tensor that broadcasts with the position.
+      num_steps: int32 scalar, possibly 0.
+      is_start: whether it begins where auxiliary variables have just been drawn, or (then `num_steps` is 0) has ended.
+    """
+
+    step_size: tf.Tensor
+    num_steps: tf.Tensor
+    is_start: tf.Tensor
 
 
 class Integrator(abc.ABC):
@@ -102,31 +116,22 @@ class Integrator(abc.ABC):
         del step_size
         return self.begin(local, position, local.draw_momentum(seed), ledger)
 
-    def travel(
-        self,
-        hamiltonian: Hamiltonian,
-        local: LocalHamiltonian,
-        point: Any,
-        step_size: tf.Tensor,
-        num_steps: tf.Tensor,
-        is_start: tf.Tensor,
-    ) -> Any:
-        """The point after `num_steps` steps, int32, possibly none.
+    def travel(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: Any, leg: Leg) -> Any:
+        """The point after all steps of a leg.
 
         Args:
-          hamiltonian, step_size: as in `step`.
+          hamiltonian: as in `step`.
           local: the Hamiltonian at the point's position.
-          point: where the trajectory starts.
-          num_steps: int32 scalar.
-          is_start: whether the trajectory has yet to be made, or (then `num_steps` is 0) has ended here.
+          point: where the leg starts.
+          leg: step size and number of steps.
         """
-        del local, is_start
+        del local
         lengths = tf.constant(composition(self.order), point.position.dtype)
 
         def body(i: tf.Tensor, point: Any) -> tuple[tf.Tensor, Any]:
-            return i + 1, self.step(hamiltonian, point, step_size * tf.gather(lengths, i % lengths.shape[0]))
+            return i + 1, self.step(hamiltonian, point, leg.step_size * tf.gather(lengths, i % lengths.shape[0]))
 
-        num_substeps = num_steps * lengths.shape[0]
+        num_substeps = leg.num_steps * lengths.shape[0]
         return tf.while_loop(lambda i, _: i < num_substeps, body, (tf.constant(0), point))[1]
 
     def complete(self, local: LocalHamiltonian, point: Any, step_size: tf.Tensor) -> Any:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfp_rmhmc.argument import check_positive
 from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, Slope
-from tfp_rmhmc.integrator.base import Integrator
+from tfp_rmhmc.integrator.base import Integrator, Leg
 from tfp_rmhmc.integrator.doubled import Doubled
 from tfp_rmhmc.integrator.schedule import Schedule
 from tfp_rmhmc.integrator.status import Ledger
@@ -145,23 +145,16 @@ class MetricCoupling(Integrator):
         perform = self._performer(hamiltonian, Slope(zeros, zeros), step_size, tf.ones([], zeros.dtype))
         return _SCHEDULE.run(perform, point, tf.constant(1), first=len(_CENTER))
 
-    def travel(
-        self,
-        hamiltonian: Hamiltonian,
-        local: LocalHamiltonian,
-        point: Doubled,
-        step_size: tf.Tensor,
-        num_steps: tf.Tensor,
-        is_start: tf.Tensor,
-    ) -> Doubled:
+    def travel(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: Doubled, leg: Leg) -> Doubled:
         """From the start: adds the centre to the gap and makes the steps. At the end: takes the centre away.
 
         Cost: two force evaluations a step and three more, and two at the end.
         """
         one = tf.ones([], point.position.dtype)
-        perform = self._performer(hamiltonian, local.slope(point.momentum), step_size, tf.where(is_start, one, -one))
-        last = tf.where(is_start, _SCHEDULE.length(num_steps), len(_CENTER))
-        return _SCHEDULE.run(perform, point, num_steps, last=last)
+        center_sign = tf.where(leg.is_start, one, -one)
+        perform = self._performer(hamiltonian, local.slope(point.momentum), leg.step_size, center_sign)
+        last = tf.where(leg.is_start, _SCHEDULE.length(leg.num_steps), len(_CENTER))
+        return _SCHEDULE.run(perform, point, leg.num_steps, last=last)
 
     def _performer(self, hamiltonian: Hamiltonian, slope: Slope, step_size: tf.Tensor, center_sign: tf.Tensor) -> Any:
         """What performs a phase.

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfp_rmhmc.argument import check_order, check_positive
 from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
-from tfp_rmhmc.integrator.base import Integrator, composition
+from tfp_rmhmc.integrator.base import Integrator, Leg, composition
 from tfp_rmhmc.integrator.doubled import Doubled, kick, look
 from tfp_rmhmc.integrator.schedule import Schedule
 from tfp_rmhmc.integrator.status import Ledger
@@ -99,18 +99,10 @@ class TaoBinding(Integrator):
         """`A(h/2) B(h/2) C(h) B(h/2) A(h/2)`. Cost: four force evaluations; `travel` shares one with the next step."""
         return self._travel(hamiltonian, point, step_size, tf.constant(1))
 
-    def travel(
-        self,
-        hamiltonian: Hamiltonian,
-        local: LocalHamiltonian,
-        point: Doubled,
-        step_size: tf.Tensor,
-        num_steps: tf.Tensor,
-        is_start: tf.Tensor,
-    ) -> Doubled:
+    def travel(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: Doubled, leg: Leg) -> Doubled:
         """Cost: three force evaluations a step (nine at order 4), and one more."""
-        del local, is_start
-        end = self._travel(hamiltonian, point, step_size, num_steps)
+        del local
+        end = self._travel(hamiltonian, point, leg.step_size, leg.num_steps)
         if self._slack is not None:
             return end
         zeros = tf.zeros_like(end.position)

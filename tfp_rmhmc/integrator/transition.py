@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, PhasePoint, kinetic_energy_change
-from tfp_rmhmc.integrator.base import Integrator
+from tfp_rmhmc.integrator.base import Integrator, Leg
 from tfp_rmhmc.integrator.status import Ledger, Status
 
 __all__ = ['DIVERGENCE_THRESHOLD', 'End', 'Proposal', 'Trajectory', 'fly', 'propose']
@@ -123,7 +123,7 @@ def fly(
             departing = _choose(is_start, point, back)
         travels = is_start | tf.equal(i, 1) if checks_return else is_start
         steps = tf.where(travels, num_steps, tf.zeros_like(num_steps))
-        moved = integrator.travel(hamiltonian, local, departing, step_size, steps, is_start)
+        moved = integrator.travel(hamiltonian, local, departing, Leg(step_size, steps, is_start))
         # An end's auxiliary variables are what `travel` sets out from, and what it makes of those that arrived.
         here = _choose(is_start, point, moved) if not checks_return else point
         arrival = End(phase, here, integrator.auxiliary_energies(local, here, step_size))

@@ -17,19 +17,19 @@ def largest_division(num_chains: int, most_groups: int) -> int:
 
 
 def propose_in_groups(
-    integrator: Integrator,
-    hamiltonian: Hamiltonian,
-    position: tf.Tensor,
-    step_size: tf.Tensor,
-    num_steps: tf.Tensor,
-    seed: tf.Tensor,
-    most_groups: int,
+    most_groups: int, integrator: Integrator, hamiltonian: Hamiltonian, *arguments: tf.Tensor
 ) -> Proposal:
-    """`propose` with the chains, the first dimension of `position`, divided into equal groups.
+    """`propose` with the chains, the first dimension of the position, divided into equal groups.
 
     A program of XLA's runs on one core of a CPU. The groups are calls of one program, and a graph runs these calls on as
     many cores as there are. Each group has a seed of its own.
+
+    Args:
+      most_groups: there are as many groups as divide the chains equally, at most these.
+      integrator, hamiltonian: as in `propose`.
+      *arguments: position, step size, number of steps and seed, as in `propose`.
     """
+    position, step_size, num_steps, seed = arguments
     compiled = tf.function(
         lambda *arguments: propose(integrator, hamiltonian, *arguments), autograph=False, jit_compile=True
     )

@@ -25,7 +25,59 @@ from tfp_rmhmc.xla import is_compiled_by_xla
 __all__ = ['CalibratedKernel', 'RiemannianHMC', 'UncalibratedRiemannianHMC', 'with_signature_of']
 
 
-class UncalibratedRiemannianHMC(tfp.mcmc.TransitionKernel):
+class _Kernel(tfp.mcmc.TransitionKernel):
+    """What the kernels with and without an accept step have in common: the constructor's arguments."""
+
+    _parameters: dict[str, Any]
+    _metric: Metric
+    _integrator: Integrator
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The constructor's arguments, as they were given: `copy` and TFP's wrappers rebuild the kernel from them."""
+        return self._parameters
+
+    @property
+    def target_log_prob_fn(self) -> Callable[..., tf.Tensor]:
+        """The log density that is sampled from."""
+        return self._parameters['target_log_prob_fn']
+
+    @property
+    def step_size(self) -> Any:
+        """As given."""
+        return self._parameters['step_size']
+
+    @property
+    def num_leapfrog_steps(self) -> Any:
+        """As given."""
+        return self._parameters['num_leapfrog_steps']
+
+    @property
+    def metric(self) -> Metric:
+        """The metric, which is bound to the current target in each transition."""
+        return self._metric
+
+    @property
+    def integrator(self) -> Integrator:
+        """The integrator that makes the trajectories."""
+        return self._integrator
+
+    @property
+    def name(self) -> str:
+        """As given, or the class's name."""
+        return self._parameters['name'] or type(self).__name__
+
+    @property
+    def experimental_shard_axis_names(self) -> Any:
+        """As given; a metric couples all coordinates of the state, so sharded transitions are refused."""
+        return self._parameters['experimental_shard_axis_names']
+
+    def experimental_with_shard_axes(self, shard_axis_names: Any) -> _Kernel:
+        """A copy with other shard axes."""
+        return self.copy(experimental_shard_axis_names=shard_axis_names)
+
+
+class UncalibratedRiemannianHMC(_Kernel):
     """The proposal of `RiemannianHMC`, without its accept step; the arguments are the same."""
 
     # The name under which the constructor takes the integrator, and which integrators it takes: see `Integrator`.
@@ -99,52 +151,8 @@ class UncalibratedRiemannianHMC(tfp.mcmc.TransitionKernel):
         return integrator
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """The constructor's arguments, as they were given."""
-        return self._parameters
-
-    @property
-    def target_log_prob_fn(self) -> Callable[..., tf.Tensor]:
-        """The log density that is sampled from."""
-        return self._parameters['target_log_prob_fn']
-
-    @property
-    def step_size(self) -> Any:
-        """As given."""
-        return self._parameters['step_size']
-
-    @property
-    def num_leapfrog_steps(self) -> Any:
-        """As given."""
-        return self._parameters['num_leapfrog_steps']
-
-    @property
-    def metric(self) -> Metric:
-        """The metric, which is bound to the current target in each transition."""
-        return self._metric
-
-    @property
-    def integrator(self) -> Integrator:
-        """The integrator that makes the trajectories."""
-        return self._integrator
-
-    @property
-    def name(self) -> str:
-        """As given, or the class's name."""
-        return self._parameters['name'] or type(self).__name__
-
-    @property
     def is_calibrated(self) -> bool:
         return False
-
-    @property
-    def experimental_shard_axis_names(self) -> Any:
-        """As given; a dense metric couples all parts, so sharded transitions are refused."""
-        return self._parameters['experimental_shard_axis_names']
-
-    def experimental_with_shard_axes(self, shard_axis_names: Any) -> UncalibratedRiemannianHMC:
-        """A copy with other shard axes."""
-        return self.copy(experimental_shard_axis_names=shard_axis_names)
 
     def bootstrap_results(self, init_state: Any) -> UncalibratedRiemannianHMCResults:
         """Results for the start of a chain. Cost: one value and one gradient."""
@@ -206,7 +214,7 @@ class UncalibratedRiemannianHMC(tfp.mcmc.TransitionKernel):
             if most_groups is None or tf.executing_eagerly() or is_compiled_by_xla():
                 proposal = propose(self._integrator, *arguments)
             else:
-                proposal = propose_in_groups(self._integrator, *arguments, most_groups)
+                proposal = propose_in_groups(most_groups, self._integrator, *arguments)
             return self._unpack(current_state, layout, proposal, previous_kernel_results, seed)
 
     def _parts_of(self, state: Any) -> list[tf.Tensor]:
@@ -251,7 +259,7 @@ class UncalibratedRiemannianHMC(tfp.mcmc.TransitionKernel):
         return next_state, results
 
 
-class CalibratedKernel(tfp.mcmc.TransitionKernel):
+class CalibratedKernel(_Kernel):
     """`MetropolisHastings` around an uncalibrated kernel, with that kernel's arguments.
 
     A subclass names its `uncalibrated_class` and takes its signature by `with_signature_of`.
@@ -260,63 +268,16 @@ class CalibratedKernel(tfp.mcmc.TransitionKernel):
     uncalibrated_class: ClassVar[type[UncalibratedRiemannianHMC]]
 
     def __init__(self, *args: Any, **kwargs: Any):
-        name = kwargs.get('name') or type(self).__name__
         uncalibrated = self.uncalibrated_class(*args, **kwargs)
-        self._impl = tfp.mcmc.MetropolisHastings(uncalibrated, name=name)
         self._parameters = dict(uncalibrated.parameters)
-
-    @property
-    def _uncalibrated(self) -> UncalibratedRiemannianHMC:
-        return self._impl.inner_kernel
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The constructor's arguments, as they were given."""
-        return self._parameters
-
-    @property
-    def target_log_prob_fn(self) -> Callable[..., tf.Tensor]:
-        """The log density that is sampled from."""
-        return self._uncalibrated.target_log_prob_fn
-
-    @property
-    def step_size(self) -> Any:
-        """As given."""
-        return self._uncalibrated.step_size
-
-    @property
-    def num_leapfrog_steps(self) -> Any:
-        """As given."""
-        return self._uncalibrated.num_leapfrog_steps
-
-    @property
-    def metric(self) -> Metric:
-        """The metric, which is bound to the current target in each transition."""
-        return self._uncalibrated.metric
-
-    @property
-    def integrator(self) -> Integrator:
-        """The integrator that makes the trajectories."""
-        return self._uncalibrated.integrator
-
-    @property
-    def name(self) -> str:
-        """As given, or the class's name."""
-        return self._impl.name
+        self._metric, self._integrator = uncalibrated.metric, uncalibrated.integrator
+        # Not `inner_kernel`, by which wrappers would descend past the arguments of this kernel.
+        self._impl = tfp.mcmc.MetropolisHastings(uncalibrated, name=self.name)
 
     @property
     def is_calibrated(self) -> bool:
         """Whether the accept step is exact, which depends on the integrator."""
-        return self._uncalibrated.integrator.is_exact
-
-    @property
-    def experimental_shard_axis_names(self) -> Any:
-        """As given."""
-        return self._uncalibrated.experimental_shard_axis_names
-
-    def experimental_with_shard_axes(self, shard_axis_names: Any) -> CalibratedKernel:
-        """A copy with other shard axes."""
-        return self.copy(experimental_shard_axis_names=shard_axis_names)
+        return self._integrator.is_exact
 
     def bootstrap_results(self, init_state: Any) -> Any:
         """Results for the start of a chain, in the shape of `MetropolisHastings`'s."""

@@ -180,7 +180,7 @@ def _scale_of(states: list[np.ndarray], metric: Metric | None) -> list[np.ndarra
     return [np.where((d > 0) & np.isfinite(d), d, 1.0) for d in deviations]
 
 
-def _fingerprint(problem: Problem, settings: tuple, num_draws: int, chunk_size: int, seed: tf.Tensor) -> str:
+def _fingerprint(problem: Problem, settings: tuple[Any, ...], num_draws: int, chunk_size: int, seed: tf.Tensor) -> str:
     """What the draws depend on, a line each: a change in any makes a checkpoint useless.
 
     A model is known by its log density at the start, to the last digit.
