@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfp_rmhmc import autodiff
 from tfp_rmhmc.density import LogDensity
-from tfp_rmhmc.metric import LocalMetric, Metric
+from tfp_rmhmc.metric import Evaluation, LocalMetric, Metric
 from tfp_rmhmc.noise import standard_normal_like
 
 __all__ = ['Hamiltonian', 'LocalHamiltonian', 'PhasePoint', 'Slope', 'kinetic_energy_change']
@@ -34,9 +35,20 @@ class Hamiltonian:
         self.density = density
         self.metric = metric
 
-    def at(self, position: tf.Tensor) -> LocalHamiltonian:
-        """`H(position, .)` as a function of the momentum. Cost: one metric evaluation."""
-        return LocalHamiltonian(self.metric.at(self.density, position), self.metric.follows_curvature)
+    def at(self, position: tf.Tensor, known: Evaluation | None = None) -> LocalHamiltonian:
+        """`H(position, .)` as a function of the momentum. Cost: one metric evaluation.
+
+        Args:
+          position: `[batch..., D]`.
+          known: log density and gradient there, if they are known. A metric that is not made of them saves their
+            evaluation.
+        """
+        local = self.metric.at(self.density, position) if known is None else self.metric.at(self.density, position, known)
+        return LocalHamiltonian(local, self.metric.follows_curvature)
+
+    def evaluate(self, position: tf.Tensor) -> Evaluation:
+        """Log density and gradient at a position, without the metric."""
+        return Evaluation(*self.density.apply(autodiff.value_and_gradient, position))
 
 
 class Slope(NamedTuple):

@@ -61,7 +61,7 @@ def flow(integrator, log_prob, metric, step_size, num_steps):
             return point._replace(position_gap=gaps[0], momentum_gap=gaps[1]) if gaps else point
 
         hamiltonian = hamiltonian_of(log_prob, metric, position)
-        trajectory = fly(integrator, hamiltonian, launch, position, step, tf.constant(num_steps))
+        trajectory = fly(integrator, hamiltonian, launch, position, step, tf.constant(num_steps, tf.int32))
         end = trajectory.end
         blocks = [end.phase.position, end.phase.momentum]
         blocks += [end.point.position_gap, end.point.momentum_gap] if gaps else []

@@ -24,7 +24,7 @@ def test_each_group_is_proposed_for_with_its_own_seed(step):
     hamiltonian = Hamiltonian(LogDensity.at_state(targets.skewed, [q]), rm.SoftAbsMetric())
     step, num_steps, seed = tf.constant(step, tf.float64), tf.constant(4), tf.constant([3, 4])
     together = tf.function(
-        lambda q, seed: propose_in_groups(3, MetricCoupling(), hamiltonian, q, step, num_steps, seed), autograph=False
+        lambda q, seed: propose_in_groups(3, MetricCoupling(), hamiltonian, q, step, num_steps, seed, None), autograph=False
     )(q, seed)
     for i in range(3):
         group_seed, seed = split_seed(seed)

@@ -5,6 +5,7 @@ from tfp_rmhmc.integrator.generalized_leapfrog import GeneralizedLeapfrog
 from tfp_rmhmc.integrator.implicit_midpoint import ImplicitMidpoint
 from tfp_rmhmc.integrator.metric_coupling import MetricCoupling
 from tfp_rmhmc.integrator.projection import SymmetricProjection
+from tfp_rmhmc.integrator.separable_leapfrog import SeparableLeapfrog
 from tfp_rmhmc.integrator.status import Ledger, Status
 from tfp_rmhmc.integrator.tao_binding import TaoBinding
 from tfp_rmhmc.integrator.transition import Proposal, propose
@@ -18,6 +19,7 @@ __all__ = [
     'MetricCoupling',
     'Point',
     'Proposal',
+    'SeparableLeapfrog',
     'Status',
     'SymmetricProjection',
     'TaoBinding',

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
 from tfp_rmhmc.integrator.status import Ledger
-from tfp_rmhmc.metric import Metric
+from tfp_rmhmc.metric import Evaluation, Metric
 
 __all__ = ['Integrator', 'Leg', 'Point', 'composition']
 
@@ -88,6 +88,24 @@ class Integrator(abc.ABC):
             equations `dq = S dH/dp, dp = -S dH/dq` are Hamiltonian in `q / sqrt(S), p / sqrt(S)`, so every form is legal. A
             negative step is the inverse of the positive one.
         """
+
+    def blank(self, hamiltonian: Hamiltonian, position: tf.Tensor, known: Evaluation | None) -> Any:
+        """A point at `position` whose other fields are yet to be filled, for a loop to begin with.
+
+        Args:
+          hamiltonian: which an integrator may ask for what it wants to know of the position.
+          position: `[batch..., D]`.
+          known: log density and gradient there, if they are known.
+        """
+        del hamiltonian, known
+        zeros = tf.zeros_like(position)
+        others = [zeros] * (len(self.point_type._fields) - len(Point._fields))
+        return self.point_type(position, zeros, Ledger.new(position), *others)
+
+    def known(self, point: Any) -> Evaluation | None:
+        """Log density and gradient at a point, if the integrator carries them along."""
+        del point
+        return None
 
     def begin(self, local: LocalHamiltonian, position: tf.Tensor, momentum: tf.Tensor, ledger: Ledger) -> Any:
         """The point at (position, momentum) from which a trajectory starts; further fields are zero.

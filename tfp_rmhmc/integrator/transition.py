@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, PhasePoint, kinetic_energy_change
 from tfp_rmhmc.integrator.base import Integrator, Leg
 from tfp_rmhmc.integrator.status import Ledger, Status
+from tfp_rmhmc.metric import Evaluation
 
 __all__ = ['DIVERGENCE_THRESHOLD', 'End', 'Proposal', 'Trajectory', 'fly', 'propose']
 
@@ -72,6 +73,7 @@ def propose(
     step_size: tf.Tensor,
     num_steps: tf.Tensor,
     seed: tf.Tensor,
+    known: Evaluation | None = None,
 ) -> Proposal:
     """One trajectory from `position: [batch..., D]` with a fresh momentum.
 
@@ -82,12 +84,13 @@ def propose(
       step_size: a scalar, or a tensor that broadcasts with the position.
       num_steps: int32 scalar.
       seed: int32[2].
+      known: log density and gradient at the position, if they are known.
     """
 
     def draw(local: LocalHamiltonian, ledger: Ledger) -> Any:
         return integrator.draw(local, position, step_size, ledger, seed)
 
-    return _accepting(fly(integrator, hamiltonian, draw, position, step_size, num_steps))
+    return _accepting(fly(integrator, hamiltonian, draw, position, step_size, num_steps, known))
 
 
 def fly(
@@ -97,6 +100,7 @@ def fly(
     position: tf.Tensor,
     step_size: tf.Tensor,
     num_steps: tf.Tensor,
+    known: Evaluation | None = None,
 ) -> Trajectory:
     """The trajectory from the point that `launch` makes of the Hamiltonian at `position`.
 
@@ -108,7 +112,7 @@ def fly(
 
     def visit(i: tf.Tensor, point: Any, start: End, end: End) -> tuple[tf.Tensor, Any, End, End]:
         is_start = tf.equal(i, 0)
-        local = hamiltonian.at(point.position)
+        local = hamiltonian.at(point.position, integrator.known(point))
         ledger = point.ledger.evaluated(1)
         point = tf.cond(
             is_start,
@@ -129,10 +133,10 @@ def fly(
         arrival = End(phase, here, integrator.auxiliary_energies(local, here, step_size))
         return i + 1, moved, _choose(is_start, arrival, start), _choose(tf.equal(i, 1), arrival, end)
 
-    blank = _blank_point(integrator, position)
+    blank = integrator.blank(hamiltonian, position, known)
     nowhere = End(PhasePoint.zeros_like(position), blank, tf.zeros_like(position))
     num_visits = 3 if checks_return else 2
-    first = (tf.constant(0), blank._replace(position=position), nowhere, nowhere)
+    first = (tf.constant(0), blank, nowhere, nowhere)
     _, point, start, end = tf.while_loop(lambda i, *_: i < num_visits, visit, first)
     return Trajectory(start, end, point.ledger)
 
@@ -143,13 +147,6 @@ def _check_return(
     """The ledger after the distance between the start and the point that came back to it was measured."""
     missed = local.distance(point.position - start.position, point.momentum + start.momentum)
     return point.ledger.fail(has_returned & ~(missed <= integrator.reversibility_tolerance), Status.NOT_REVERSIBLE)
-
-
-def _blank_point(integrator: Integrator, position: tf.Tensor) -> Any:
-    """A point of zeros, for the loop to begin with."""
-    zeros = tf.zeros_like(position)
-    others = [zeros] * (len(integrator.point_type._fields) - 3)
-    return integrator.point_type(zeros, zeros, Ledger.new(position), *others)
 
 
 def _choose(condition: tf.Tensor, chosen: Any, otherwise: Any) -> Any:

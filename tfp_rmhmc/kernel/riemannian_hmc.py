@@ -15,10 +15,10 @@ from tfp_rmhmc import autodiff
 from tfp_rmhmc.argument import check_integer
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.hamiltonian import Hamiltonian
-from tfp_rmhmc.integrator import Integrator, MetricCoupling, Proposal, Status, propose
+from tfp_rmhmc.integrator import Integrator, MetricCoupling, Proposal, SeparableLeapfrog, Status, propose
 from tfp_rmhmc.kernel.groups import propose_in_groups
 from tfp_rmhmc.kernel.results import UncalibratedRiemannianHMCResults
-from tfp_rmhmc.metric import Metric, SoftAbsMetric
+from tfp_rmhmc.metric import Evaluation, Metric, SoftAbsMetric
 from tfp_rmhmc.state import StateLayout, is_list_like, state_parts
 from tfp_rmhmc.xla import is_compiled_by_xla
 
@@ -131,8 +131,7 @@ class UncalibratedRiemannianHMC(_Kernel):
     @staticmethod
     def _default_integrator(metric: Metric) -> Integrator:
         """The integrator that is taken for this metric if none is given."""
-        del metric
-        return MetricCoupling()
+        return SeparableLeapfrog() if metric.is_separable else MetricCoupling()
 
     def _checked(self, integrator: Integrator | None) -> Integrator:
         """The integrator, or the default one; raises if it cannot be used."""
@@ -209,6 +208,10 @@ class UncalibratedRiemannianHMC(_Kernel):
                 layout.flat_step_size(step_size, parts),
                 tf.convert_to_tensor(num_steps, tf.int32),
                 seed,
+                # The two that every wrapper keeps up to date, whatever it does to the state.
+                Evaluation(
+                    previous_kernel_results.target_log_prob, layout.flatten(previous_kernel_results.grads_target_log_prob)
+                ),
             )
             most_groups = self._parameters['compiled_groups']
             if most_groups is None or tf.executing_eagerly() or is_compiled_by_xla():
@@ -325,7 +328,8 @@ class RiemannianHMC(CalibratedKernel):
         follows the curvature, steps are in units of local standard deviations: 0.1 to 0.3 is usual.
       num_leapfrog_steps: the number of steps of a trajectory, a positive integer.
       metric: a `tfp_rmhmc.Metric`; by default `SoftAbsMetric()`.
-      integrator: a `tfp_rmhmc.Integrator`; by default `MetricCoupling()`.
+      integrator: a `tfp_rmhmc.Integrator`; by default `SeparableLeapfrog()` where the metric is separable, else
+        `MetricCoupling()`.
       state_gradients_are_stopped: whether to stop gradients through the state.
       store_parameters_in_results: whether step size and number of steps live in the kernel results, where adaptation
         wrappers find them.

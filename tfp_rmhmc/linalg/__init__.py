@@ -2,16 +2,19 @@
 
 from tfp_rmhmc.linalg.arrowhead import are_arrowheads
 from tfp_rmhmc.linalg.cholesky import cholesky_and_inverse
+from tfp_rmhmc.linalg.correlation import Correlation, correlation_of
 from tfp_rmhmc.linalg.eigh import STRUCTURES, eigh
 from tfp_rmhmc.linalg.gram import WeightedGram
 from tfp_rmhmc.linalg.softabs import SoftAbs, softabs
 
 __all__ = [
     'STRUCTURES',
+    'Correlation',
     'SoftAbs',
     'WeightedGram',
     'are_arrowheads',
     'cholesky_and_inverse',
+    'correlation_of',
     'eigh',
     'softabs',
 ]

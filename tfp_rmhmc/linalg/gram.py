@@ -8,6 +8,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_rmhmc.linalg.constant import captured
+
 __all__ = ['WeightedGram']
 
 # Outer products are made beforehand up to so many numbers, 128 MB in float64.
@@ -35,22 +37,16 @@ class WeightedGram:
 
     def rows_times(self, vector: tf.Tensor) -> tf.Tensor:
         """`X v: [batch..., K]` of `v: [batch..., D]`."""
-        return tf.tensordot(vector, self._constant(self.design.T, vector.dtype), 1)
+        return tf.tensordot(vector, captured(self.design.T, vector.dtype), 1)
 
     def __call__(self, weights: tf.Tensor) -> tf.Tensor:
         """`X' diag(w) X: [batch..., D, D]` of `w: [batch..., K]`, differentiable."""
         if self._products is None:
-            design = self._constant(self.design, weights.dtype)
+            design = captured(self.design, weights.dtype)
             return tf.einsum('kd,...kc->...dc', design, weights[..., tf.newaxis] * design)
-        products = self._constant(self._products, weights.dtype)
+        products = captured(self._products, weights.dtype)
         lower = tfp.math.fill_triangular(tf.tensordot(weights, products, 1))
         return lower + tf.linalg.matrix_transpose(lower)
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}(design of shape {self.design.shape})'
-
-    @staticmethod
-    def _constant(value: np.ndarray, dtype: tf.DType) -> tf.Tensor:
-        # An input of the traced function, not a constant in it: graphs may not be larger than 2 GB, and XLA would copy it.
-        with tf.init_scope():
-            return tf.constant(value, dtype)

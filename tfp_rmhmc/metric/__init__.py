@@ -1,6 +1,6 @@
 """Metrics: what a position says about the local scale of the target."""
 
-from tfp_rmhmc.metric.base import DenseMetric, LocalMetric, Metric
+from tfp_rmhmc.metric.base import DenseMetric, Evaluation, LocalMetric, Metric
 from tfp_rmhmc.metric.diagonal import DiagonalMetric
 from tfp_rmhmc.metric.euclidean import EuclideanMetric
 from tfp_rmhmc.metric.factor import CholeskyFactor, DiagonalFactor, Factor, RankOneFactor, SoftAbsFactor
@@ -9,6 +9,8 @@ from tfp_rmhmc.metric.gauss_newton import GaussNewtonMetric
 from tfp_rmhmc.metric.hessian import HessianMetric, SoftAbsMetric
 from tfp_rmhmc.metric.monge import MongeMetric
 from tfp_rmhmc.metric.pullback import PullbackMetric
+from tfp_rmhmc.metric.separable import SeparableFactor, SeparableMetric
+from tfp_rmhmc.metric.separation import KineticTerms, Partition, Separation
 
 __all__ = [
     'CholeskyFactor',
@@ -16,15 +18,21 @@ __all__ = [
     'DiagonalFactor',
     'DiagonalMetric',
     'EuclideanMetric',
+    'Evaluation',
     'Factor',
     'FisherMetric',
     'GaussNewtonMetric',
     'HessianMetric',
+    'KineticTerms',
     'LocalMetric',
     'Metric',
     'MongeMetric',
+    'Partition',
     'PullbackMetric',
     'RankOneFactor',
+    'SeparableFactor',
+    'SeparableMetric',
+    'Separation',
     'SoftAbsFactor',
     'SoftAbsMetric',
 ]

@@ -5,14 +5,24 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.metric.factor import CholeskyFactor, Factor
+from tfp_rmhmc.metric.separation import Separation
+from tfp_rmhmc.state import StateLayout
 
-__all__ = ['DenseMetric', 'LocalMetric', 'Metric']
+__all__ = ['DenseMetric', 'Evaluation', 'LocalMetric', 'Metric']
+
+
+class Evaluation(NamedTuple):
+    """The log density `[batch...]` and its gradient `[batch..., D]` at a position."""
+
+    log_prob: tf.Tensor
+    gradient: tf.Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +56,11 @@ class Metric(abc.ABC):
     Attributes:
       follows_curvature: whether a unit of length is about a local standard deviation of the target, in every direction.
         Only speed depends on it: with such a metric `MetricCoupling` holds its copies together more tightly.
+      is_separable: whether `separation` gives the metric in blocks that depend on each other only.
     """
 
     follows_curvature = False
+    is_separable = False
 
     @abc.abstractmethod
     def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -58,12 +70,29 @@ class Metric(abc.ABC):
     def factorize(self, parameters: tf.Tensor) -> Factor:
         """G in factored form."""
 
-    def at(self, density: LogDensity, position: tf.Tensor) -> LocalMetric:
-        """The metric of `density` at `position: [batch..., D]`. Cost: one `parameters`, one factorisation."""
+    def at(self, density: LogDensity, position: tf.Tensor, known: Evaluation | None = None) -> LocalMetric:
+        """The metric of `density` at `position: [batch..., D]`. Cost: one `parameters`, one factorisation.
+
+        Args:
+          density: the log density.
+          position: `[batch..., D]`.
+          known: log density and gradient there, if they are known. A metric that is not made of these saves an evaluation;
+            others make their own, through which they differentiate.
+        """
+        del known
         # Persistent: the implicit integrators ask for the energy gradient of many momenta at one position.
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(position)
             log_prob, gradient, parameters = self.parameters(density, position)
+        return self._local(tape, position, Evaluation(log_prob, gradient), parameters)
+
+    def separation(self, layout: StateLayout) -> Separation:
+        """The metric in blocks that depend on each other only, for a state of this layout."""
+        del layout
+        raise TypeError(f'The metric must be separable, got {self!r}.')
+
+    def _local(self, tape: tf.GradientTape, position: tf.Tensor, known: Evaluation, parameters: Any) -> LocalMetric:
+        """The metric whose parameters, a tensor or a list, were recorded by a persistent tape."""
         factor = self.factorize(parameters)
 
         def energy_gradient(momentum: tf.Tensor) -> tf.Tensor:
@@ -74,7 +103,7 @@ class Metric(abc.ABC):
                 unconnected_gradients=tf.UnconnectedGradients.ZERO,
             )
 
-        return LocalMetric(log_prob, gradient, factor, energy_gradient)
+        return LocalMetric(known.log_prob, known.gradient, factor, energy_gradient)
 
     def __repr__(self) -> str:
         given = {name.lstrip('_'): value for name, value in vars(self).items() if value is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -9,10 +10,27 @@ import tensorflow as tf
 from tfp_rmhmc import autodiff
 from tfp_rmhmc.argument import check_positive
 from tfp_rmhmc.density import LogDensity
-from tfp_rmhmc.metric.base import LocalMetric, Metric
+from tfp_rmhmc.metric.base import Evaluation, LocalMetric, Metric
 from tfp_rmhmc.metric.factor import CholeskyFactor, DiagonalFactor, Factor
+from tfp_rmhmc.metric.separation import KineticTerms, Partition, Separation
+from tfp_rmhmc.state import StateLayout
 
 __all__ = ['EuclideanMetric']
+
+
+class _OneBlock(Separation):
+    """All coordinates in one block of constant metric."""
+
+    def __init__(self, metric: EuclideanMetric, dimension: int):
+        self._metric = metric
+        self.partition = Partition.contiguous([dimension])
+
+    def groups(self, positions: Sequence[tf.Tensor]) -> list[list[int]]:
+        del positions
+        return [[0]]
+
+    def terms(self, group: Sequence[int], positions: Sequence[tf.Tensor], momenta: Sequence[tf.Tensor]) -> KineticTerms:
+        return KineticTerms([self._metric.velocity(momenta[0])], [None])
 
 
 class EuclideanMetric(Metric):
@@ -22,6 +40,8 @@ class EuclideanMetric(Metric):
       mass: `None` for the identity, a positive scalar or vector `[D]` for a diagonal, a positive definite `[D, D]` matrix.
         The D coordinates are those of the flattened and concatenated state parts.
     """
+
+    is_separable = True
 
     def __init__(self, mass: Any = None):
         self._mass = mass
@@ -42,9 +62,17 @@ class EuclideanMetric(Metric):
     def factorize(self, parameters: tf.Tensor) -> Factor:
         return DiagonalFactor(parameters) if self._is_diagonal else CholeskyFactor(parameters)
 
-    def at(self, density: LogDensity, position: tf.Tensor) -> LocalMetric:
-        log_prob, gradient, mass = self.parameters(density, position)
-        return LocalMetric(log_prob, gradient, self.factorize(mass), tf.zeros_like)
+    def at(self, density: LogDensity, position: tf.Tensor, known: Evaluation | None = None) -> LocalMetric:
+        if known is None:
+            known = Evaluation(*density.apply(autodiff.value_and_gradient, position))
+        return LocalMetric(known.log_prob, known.gradient, self.factorize(self._mass_for(position)), tf.zeros_like)
+
+    def separation(self, layout: StateLayout) -> Separation:
+        return _OneBlock(self, layout.dimension)
+
+    def velocity(self, momentum: tf.Tensor) -> tf.Tensor:
+        """`M^-1 p: [batch..., D]`."""
+        return momentum if self._mass is None else self.factorize(self._mass_for(momentum)).solve(momentum)
 
     def matrix(self, density: LogDensity, position: tf.Tensor) -> tf.Tensor:
         """M as `[batch..., D, D]`."""

@@ -1,0 +1,128 @@
+"""Constant positive definite matrices, factored once: identity, dense, or identity plus low rank."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfp_rmhmc.linalg.constant import captured
+
+__all__ = ['Correlation', 'correlation_of']
+
+# Relative asymmetry below which a matrix counts as symmetric.
+_SYMMETRIC = 1e-6
+
+
+class Correlation(abc.ABC):
+    """A constant positive definite matrix C. Vectors are `[batch..., d]`, in float32 or float64.
+
+    Attributes:
+      half_log_det: `1/2 log det C`, a float.
+    """
+
+    half_log_det: float
+
+    @abc.abstractmethod
+    def solve(self, x: tf.Tensor) -> tf.Tensor:
+        """`C^-1 x`."""
+
+    @abc.abstractmethod
+    def multiply(self, x: tf.Tensor) -> tf.Tensor:
+        """`C x`."""
+
+    @abc.abstractmethod
+    def sqrt_multiply(self, x: tf.Tensor) -> tf.Tensor:
+        """`L x` with `L L' = C`."""
+
+
+def correlation_of(name: str, value: Any, size: int) -> Correlation:
+    """The correlation that a user gave.
+
+    Args:
+      name: of the argument, for errors.
+      value: None for the identity; `[d, d]` for a dense matrix, symmetric and positive definite; `[d, k]` with `k < d` for
+        a factor W of `I + W W'`.
+      size: d, the number of coordinates.
+    """
+    if value is None:
+        return _Identity()
+    matrix = np.asarray(value, np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != size or matrix.shape[1] > size:
+        raise ValueError(
+            f'`{name}` must be None, [{size}, {size}], or [{size}, k] with k < {size}, got shape {matrix.shape}.'
+        )
+    if not np.isfinite(matrix).all():
+        raise ValueError(f'`{name}` must be finite, got {value!r}.')
+    if matrix.shape[1] < size:
+        return _LowRank(matrix)
+    if np.abs(matrix - matrix.T).max() > _SYMMETRIC * np.abs(matrix).max():
+        raise ValueError(f'`{name}` must be symmetric, got {value!r}.')
+    if np.linalg.eigvalsh(0.5 * (matrix + matrix.T)).min() <= 0.0:
+        raise ValueError(f'`{name}` must be positive definite, got {value!r}.')
+    return _Dense(0.5 * (matrix + matrix.T))
+
+
+class _Identity(Correlation):
+    """`C = I`."""
+
+    half_log_det = 0.0
+
+    def solve(self, x: tf.Tensor) -> tf.Tensor:
+        return x
+
+    def multiply(self, x: tf.Tensor) -> tf.Tensor:
+        return x
+
+    def sqrt_multiply(self, x: tf.Tensor) -> tf.Tensor:
+        return x
+
+
+class _Dense(Correlation):
+    """A matrix `[d, d]`. Each verb is one product that all chains share, O(d^2) a chain."""
+
+    def __init__(self, matrix: np.ndarray):
+        lower = np.linalg.cholesky(matrix)
+        self._matrix, self._lower = matrix, lower
+        self._inverse = np.linalg.inv(matrix)
+        self.half_log_det = float(np.sum(np.log(np.diag(lower))))
+
+    def solve(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.tensordot(x, captured(self._inverse, x.dtype), 1)
+
+    def multiply(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.tensordot(x, captured(self._matrix, x.dtype), 1)
+
+    def sqrt_multiply(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.tensordot(x, captured(self._lower.T, x.dtype), 1)
+
+
+class _LowRank(Correlation):
+    """`C = I + W W'` with `W: [d, k]`, O(d k) a chain.
+
+    With `W = U diag(sqrt(lam)) V'`, that is, U orthonormal: `C^-1 = I - U diag(lam / (1 + lam)) U'`, and
+    `C^(1/2) = I + U diag(sqrt(1 + lam) - 1) U'`.
+    """
+
+    def __init__(self, factor: np.ndarray):
+        basis, singular, _ = np.linalg.svd(factor, full_matrices=False)
+        lam = np.square(singular)
+        self._basis = basis
+        self._solve, self._multiply, self._root = -lam / (1.0 + lam), lam, np.sqrt(1.0 + lam) - 1.0
+        self.half_log_det = float(0.5 * np.sum(np.log1p(lam)))
+
+    def _updated(self, x: tf.Tensor, weights: np.ndarray) -> tf.Tensor:
+        """`x + U diag(weights) U' x`."""
+        inner = tf.tensordot(x, captured(self._basis, x.dtype), 1)
+        return x + tf.tensordot(inner, captured((self._basis * weights).T, x.dtype), 1)
+
+    def solve(self, x: tf.Tensor) -> tf.Tensor:
+        return self._updated(x, self._solve)
+
+    def multiply(self, x: tf.Tensor) -> tf.Tensor:
+        return self._updated(x, self._multiply)
+
+    def sqrt_multiply(self, x: tf.Tensor) -> tf.Tensor:
+        return self._updated(x, self._root)

@@ -1,0 +1,302 @@
+"""Metrics whose blocks depend on each other only: explicit RMHMC at one gradient a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfp_rmhmc import autodiff
+from tfp_rmhmc.density import LogDensity
+from tfp_rmhmc.linalg import Correlation, correlation_of
+from tfp_rmhmc.metric.base import Evaluation, LocalMetric, Metric
+from tfp_rmhmc.metric.factor import Factor
+from tfp_rmhmc.metric.separation import KineticTerms, Partition, Separation
+from tfp_rmhmc.state import StateLayout, is_list_like
+
+__all__ = ['SeparableFactor', 'SeparableMetric']
+
+_LogScaleFn = Callable[..., Sequence[Any]]
+
+
+class SeparableMetric(Metric):
+    """A block diagonal metric in which each block's scales are set by the other blocks.
+
+        G(q) = blockdiag(G_1(q_-1), ..., G_B(q_-B)),        G_b = S_b C_b S_b,    S_b = diag(exp(-log_scale_b(q_-b)))
+
+    A scale is the standard deviation that a coordinate has where the other blocks are what they are; C_b is a constant
+    correlation. Most posteriors that defeat HMC have this form: the scale of some variables is set by others. Then no
+    Hessian is needed, and `SeparableLeapfrog` makes a step for the price of one gradient. For the funnel, with state parts
+    v and x:
+
+        metric = tfp_rmhmc.SeparableMetric(lambda v, x: [-0.8, -0.5 * v])         # x_i ~ N(0, exp(-v)), v: [..., 1], x:
+        [..., 10] kernel = tfp_rmhmc.RiemannianHMC(log_prob, step_size=0.6, num_leapfrog_steps=23, metric=metric)
+
+    A block that sets the scale of n coordinates is pinned down by them: give it the information that they carry too. In the
+    funnel v has the scale `(1/9 + n/2)^(-1/2)`, -0.8 as a logarithm for n = 10, and not its prior's 3.
+
+    Block b is evaluated with its own coordinates replaced by zeros. So it cannot depend on them, whatever function is
+    given, and the kernel is exact for every function. The function lives in the space in which the kernel moves: inside
+    `TransformedTransitionKernel` it receives the transformed state.
+
+    Cost of an evaluation: B calls of the function, O(D), and O(d_b^2) for a dense correlation. Blocks of constant scale are
+    not differentiated. References: Zhang and Sutton 2014, "Semi-separable Hamiltonian Monte Carlo for inference in Bayesian
+    hierarchical models".
+
+    Args:
+      log_scale_fn: takes the state parts (or the blocks, each `[batch..., d_b]`, if `blocks` are given) and returns a list
+        with the log scales of each, which broadcast to it: a tensor, or a number for a constant scale.
+      correlation: None for the identity in every block; or a list with one entry per block: None, a symmetric positive
+        definite matrix `[d_b, d_b]`, or a matrix W, `[d_b, k]` with `k < d_b`, for `I + W W'`. A block's coordinates are
+        flattened.
+      blocks: None where the state parts are the blocks; or a partition of the D flat coordinates, a list of lists of
+        indices.
+    """
+
+    follows_curvature = True
+    is_separable = True
+
+    def __init__(
+        self,
+        log_scale_fn: _LogScaleFn,
+        correlation: Sequence[Any] | None = None,
+        blocks: Sequence[Sequence[int]] | None = None,
+    ):
+        if not callable(log_scale_fn):
+            raise TypeError(f'`log_scale_fn` must be callable, got {log_scale_fn!r}.')
+        if correlation is not None and not is_list_like(correlation):
+            raise TypeError(f'`correlation` must be None or a list with one entry per block, got {correlation!r}.')
+        self._log_scale_fn = log_scale_fn
+        self._correlation = correlation
+        self._blocks = None if blocks is None else _checked_blocks(blocks)
+        self._separations: dict[Any, Separation] = {}  # by the state's layout
+        self._factored: dict[Any, list[Correlation]] = {}  # by the blocks' sizes
+
+    def __repr__(self) -> str:
+        given = [f'log_scale_fn={self._log_scale_fn!r}']
+        given += [] if self._correlation is None else [f'correlation={[np.shape(c) or None for c in self._correlation]}']
+        given += [] if self._blocks is None else [f'blocks={self._blocks!r}']
+        return f'{type(self).__name__}({", ".join(given)})'
+
+    def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+        """Log density, gradient, and the log scales of each block, `[batch..., d_b]`."""
+        evaluation = density.apply(autodiff.value_and_gradient, position)
+        return evaluation[0], evaluation[1], self._log_scales(density.layout, position)
+
+    def at(self, density: LogDensity, position: tf.Tensor, known: Evaluation | None = None) -> LocalMetric:
+        if known is None:
+            known = Evaluation(*density.apply(autodiff.value_and_gradient, position))
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(position)
+            log_scales = self._log_scales(density.layout, position)
+        return self._local(tape, position, known, log_scales)
+
+    def factorize(self, parameters: list[tf.Tensor]) -> Factor:
+        sizes = tuple(log_scale.shape[-1] for log_scale in parameters)
+        return SeparableFactor(parameters, self._partition(sizes), self._correlations(sizes))
+
+    def separation(self, layout: StateLayout) -> Separation:
+        key = (tuple(map(tuple, layout.event_shapes)), layout.batch_rank)
+        if key not in self._separations:
+            partition = self._partition(tuple(layout.sizes))
+            events = layout.event_shapes if self._blocks is None else [[size] for size in partition.sizes]
+            correlations = self._correlations(tuple(partition.sizes))
+            self._separations[key] = _ScaledBlocks(self._log_scale_fn, partition, events, correlations)
+        return self._separations[key]
+
+    def _log_scales(self, layout: StateLayout, position: tf.Tensor) -> list[tf.Tensor]:
+        """Of each block, `[batch..., d_b]`."""
+        separation = self.separation(layout)
+        assert isinstance(separation, _ScaledBlocks)
+        positions = separation.partition.split(position)
+        found = {}
+        for group in separation.groups(positions):
+            found |= dict(zip(group, separation.log_scales(group, positions), strict=True))
+        return [tf.broadcast_to(found[b], tf.shape(block)) for b, block in enumerate(positions)]
+
+    def _partition(self, sizes: tuple[int, ...]) -> Partition:
+        """The blocks of a state whose parts have these sizes."""
+        if self._blocks is None:
+            return Partition.contiguous(sizes)
+        if sum(map(len, self._blocks)) != sum(sizes):
+            raise ValueError(
+                f'`blocks` must hold each of the {sum(sizes)} coordinates of the state, got {sum(map(len, self._blocks))}.'
+            )
+        return Partition(self._blocks)
+
+    def _correlations(self, sizes: tuple[int, ...]) -> list[Correlation]:
+        """One for each block, of these sizes."""
+        if sizes not in self._factored:
+            given = [None] * len(sizes) if self._correlation is None else list(self._correlation)
+            if len(given) != len(sizes):
+                raise ValueError(f'`correlation` must have an entry for each of {len(sizes)} blocks, got {len(given)}.')
+            self._factored[sizes] = [
+                correlation_of(f'correlation[{b}]', value, size)
+                for b, (value, size) in enumerate(zip(given, sizes, strict=True))
+            ]
+        return self._factored[sizes]
+
+
+class SeparableFactor(Factor):
+    """`G = blockdiag(S_b C_b S_b)` with `S_b = diag(exp(-log_scale_b))`. O(D), and O(d_b^2) for a dense C_b.
+
+    Args:
+      log_scales: `[batch..., d_b]` for each block.
+      partition: of the flat coordinates.
+      correlations: one for each block.
+    """
+
+    def __init__(self, log_scales: list[tf.Tensor], partition: Partition, correlations: list[Correlation]):
+        self._scales = [tf.exp(log_scale) for log_scale in log_scales]
+        self._partition = partition
+        self._correlations = correlations
+        constant = sum(correlation.half_log_det for correlation in correlations)
+        self.half_log_det = constant - tf.add_n([tf.reduce_sum(log_scale, axis=-1) for log_scale in log_scales])
+
+    def solve(self, covector: tf.Tensor) -> tf.Tensor:
+        return self._each(lambda p, scale, correlation: scale * correlation.solve(scale * p), covector)
+
+    def multiply(self, vector: tf.Tensor) -> tf.Tensor:
+        return self._each(lambda v, scale, correlation: correlation.multiply(v / scale) / scale, vector)
+
+    def sqrt_multiply(self, noise: tf.Tensor) -> tf.Tensor:
+        return self._each(lambda z, scale, correlation: correlation.sqrt_multiply(z) / scale, noise)
+
+    def energy_cotangent(self, covector: tf.Tensor) -> list[tf.Tensor]:
+        """`u (C^-1 u) - 1` with `u = S^-1 p`, for each block's log scales."""
+        blocks = zip(self._partition.split(covector), self._scales, self._correlations, strict=True)
+        return [_scale_cotangent(p * scale, correlation)[1] for p, scale, correlation in blocks]
+
+    def _each(self, fn: Callable[[tf.Tensor, tf.Tensor, Correlation], tf.Tensor], flat: tf.Tensor) -> tf.Tensor:
+        blocks = zip(self._partition.split(flat), self._scales, self._correlations, strict=True)
+        return self._partition.join([fn(*block) for block in blocks])
+
+
+class _ScaledBlocks(Separation):
+    """The kinetic energies `K_b = -sum log_scale_b + 1/2 u' C_b^-1 u` with `u = exp(log_scale_b) p_b`.
+
+    Args:
+      log_scale_fn: as `SeparableMetric` takes it.
+      partition: of the flat coordinates.
+      event_shapes: in which the function takes each block.
+      correlations: one for each block.
+    """
+
+    def __init__(
+        self,
+        log_scale_fn: _LogScaleFn,
+        partition: Partition,
+        event_shapes: Sequence[Sequence[int]],
+        correlations: list[Correlation],
+    ):
+        self.partition = partition
+        self._log_scale_fn = log_scale_fn
+        self._event_shapes = event_shapes
+        self._correlations = correlations
+        self._groups: list[list[int]] | None = None
+
+    def log_scales(self, group: Sequence[int], positions: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """The log scales of a group's blocks, which broadcast to `[batch..., d_b]`.
+
+        The function sees zeros in place of the coordinates of the whole group, so that no block of it can depend on itself.
+        """
+        arguments = [tf.zeros_like(x) if j in group else x for j, x in enumerate(positions)]
+        batch = tf.shape(arguments[0])[:-1]
+        parts = [
+            x if len(event) == 1 else tf.reshape(x, tf.concat([batch, tf.constant(event, tf.int32)], axis=0))
+            for x, event in zip(arguments, self._event_shapes, strict=True)
+        ]
+        returned = self._log_scale_fn(*parts)
+        if not is_list_like(returned) or len(returned) != len(parts):
+            raise ValueError(
+                f'`log_scale_fn` must return a list with the log scales of each of {len(parts)} blocks, got {returned!r}.'
+            )
+        return [self._flat_log_scale(b, returned[b], parts[b], positions[b]) for b in group]
+
+    def _flat_log_scale(self, block: int, returned: Any, part: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
+        log_scale = tf.convert_to_tensor(returned, part.dtype)
+        try:
+            is_broadcast = tf.broadcast_static_shape(log_scale.shape, part.shape).is_compatible_with(part.shape)
+        except ValueError:
+            is_broadcast = False
+        if not is_broadcast:
+            raise ValueError(
+                f'`log_scale_fn` must return log scales that broadcast to shape {part.shape} for block {block}, got shape '
+                f'{log_scale.shape}.'
+            )
+        if len(self._event_shapes[block]) == 1 or log_scale.shape.rank == 0:
+            return log_scale
+        return tf.reshape(tf.broadcast_to(log_scale, tf.shape(part)), tf.shape(position))
+
+    def groups(self, positions: Sequence[tf.Tensor]) -> list[list[int]]:
+        """A greedy colouring of who depends on whom, constant blocks first, then the largest group last."""
+        if self._groups is None:
+            depends_on = [
+                {j for j, pull in enumerate(self.terms([b], positions, positions).pulls) if pull is not None}
+                for b in range(len(positions))
+            ]
+            self._groups = _coloured(depends_on, self.partition.sizes)
+        return self._groups
+
+    def terms(self, group: Sequence[int], positions: Sequence[tf.Tensor], momenta: Sequence[tf.Tensor]) -> KineticTerms:
+        with tf.GradientTape() as tape:
+            tape.watch(positions)
+            log_scales = self.log_scales(group, positions)
+            # A number's derivative is not asked for; others are taken in the shape of their block.
+            varying = [
+                tf.broadcast_to(log_scale, tf.shape(momenta[b]))
+                for b, log_scale in zip(group, log_scales, strict=True)
+                if log_scale.shape.rank > 0
+            ]
+        velocities, cotangents = [], []
+        for b, log_scale in zip(group, log_scales, strict=True):
+            scale = tf.exp(log_scale)
+            solved, cotangent = _scale_cotangent(momenta[b] * scale, self._correlations[b])
+            velocities.append(scale * solved)
+            cotangents += [cotangent] if log_scale.shape.rank > 0 else []
+        # None where a group has nothing to do with a block: constant scales cost no derivative.
+        pulls = [None] * len(positions)
+        if varying:
+            pulls = tape.gradient(varying, list(positions), output_gradients=cotangents)
+        return KineticTerms(velocities, pulls)
+
+
+def _coloured(depends_on: Sequence[set[int]], sizes: Sequence[int]) -> list[list[int]]:
+    """Groups of blocks none of which depends on another of its group.
+
+    Args:
+      depends_on: for each block the blocks that set its scales.
+      sizes: of the blocks.
+    """
+    constants = [b for b, parents in enumerate(depends_on) if not parents]
+    neighbours = [
+        set(parents) | {c for c, others in enumerate(depends_on) if b in others} for b, parents in enumerate(depends_on)
+    ]
+    groups: list[list[int]] = []
+    for b in sorted(set(range(len(sizes))) - set(constants), key=lambda b: -len(neighbours[b])):
+        free = [group for group in groups if not neighbours[b] & set(group)]
+        if free:
+            free[0].append(b)
+        else:
+            groups.append([b])
+    groups.sort(key=lambda group: sum(sizes[b] for b in group))
+    return ([constants] if constants else []) + groups
+
+
+def _scale_cotangent(scaled: tf.Tensor, correlation: Correlation) -> tuple[tf.Tensor, tf.Tensor]:
+    """`C^-1 u`, and the derivative `u (C^-1 u) - 1` of `-sum log_scale + 1/2 u' C^-1 u`, for `u = exp(log_scale) p`."""
+    solved = correlation.solve(scaled)
+    return solved, scaled * solved - 1.0
+
+
+def _checked_blocks(blocks: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The blocks as lists of ints; raises unless they are a partition of 0, ..., D - 1."""
+    found = [[int(index) for index in block] for block in blocks]
+    indices = sorted(index for block in found for index in block)
+    if not found or not all(found) or indices != list(range(len(indices))):
+        raise ValueError(
+            f'`blocks` must hold each flat coordinate exactly once, and no block may be empty, got {blocks!r}.'
+        )
+    return found
