@@ -20,7 +20,7 @@ SETTINGS = {
     'Banana': (None, 16, 100, 2.0, False),
     'NealsFunnel': (None, 16, 120, 3.0, False),
     'IllConditionedGaussian': (rm.HessianMetric(), 4, 150, 2.0, None),
-    'EightSchools': (None, 8, 150, 4.0, None),
+    'EightSchools': (None, 8, 300, 4.0, None),
 }
 
 

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 from tfp_rmhmc import autodiff
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.linalg import Correlation, correlation_of
 from tfp_rmhmc.metric.base import Evaluation, LocalMetric, Metric
 from tfp_rmhmc.metric.factor import Factor
+from tfp_rmhmc.metric.prior import PriorScales
 from tfp_rmhmc.metric.separation import KineticTerms, Partition, Separation
+from tfp_rmhmc.model import PinnedModel
 from tfp_rmhmc.state import StateLayout, is_list_like
 
 __all__ = ['SeparableFactor', 'SeparableMetric']
@@ -74,6 +77,29 @@ class SeparableMetric(Metric):
         self._separations: dict[Any, Separation] = {}  # by the state's layout
         self._factored: dict[Any, list[Correlation]] = {}  # by the blocks' sizes
 
+    @classmethod
+    def from_prior(cls, model: Any, **pins: Any) -> SeparableMetric:
+        """The metric that a `tfd.JointDistribution*` sets for its free variables, in `sample_posterior`'s unconstrained
+        space.
+
+        The scale of a variable given the others is that of its own distribution given its parents, narrowed by the
+        information that its children carry about it, observed ones included:
+
+            G_ii = 1 / v_i + sum_c [ (dm_c/dq_i)^2 / v_c + 1/2 (d log v_c/dq_i)^2 ]
+
+        with m_c and v_c the means and variances of all coordinates of the model. The derivatives are taken once, at the
+        origin; the variances follow the position. A variable that is constrained, or that has no variance, gets a constant
+        in place of `1 / v_i`; the metric's repr says which did. It is a first guess of the posterior's scales, not a fit to
+        it. Cost of an evaluation: the distributions of the model, and O(D).
+
+        Args:
+          model: named, sequential or coroutine, auto-batched or not.
+          **pins: observed values of the model's variables.
+        """
+        if not isinstance(model, tfp.distributions.JointDistribution):
+            raise TypeError(f'`model` must be a joint distribution, got {model!r}.')
+        return cls(PriorScales(PinnedModel(model, pins)))
+
     def __repr__(self) -> str:
         given = [f'log_scale_fn={self._log_scale_fn!r}']
         given += [] if self._correlation is None else [f'correlation={[np.shape(c) or None for c in self._correlation]}']
@@ -111,7 +137,7 @@ class SeparableMetric(Metric):
         separation = self.separation(layout)
         assert isinstance(separation, _ScaledBlocks)
         positions = separation.partition.split(position)
-        found = {}
+        found: dict[int, tf.Tensor] = {}
         for group in separation.groups(positions):
             found |= dict(zip(group, separation.log_scales(group, positions), strict=True))
         return [tf.broadcast_to(found[b], tf.shape(block)) for b, block in enumerate(positions)]

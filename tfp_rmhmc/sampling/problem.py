@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_rmhmc.data_sum import SumOverData
-from tfp_rmhmc.state import is_list_like
+from tfp_rmhmc.model import PinnedModel, names_of
 
 __all__ = ['Problem', 'problem_of']
 
@@ -81,49 +81,25 @@ def _from_log_density(log_prob_fn: Callable[..., tf.Tensor], num_chains: int, in
             raise ValueError(
                 f'`initial_state` must have {num_chains} chains as its first dimension, got a part of shape {part.shape}.'
             )
-    return Problem(log_prob_fn, parts, lambda y: tf.nest.pack_sequence_as(structure, y), _names_of(structure))
+    return Problem(log_prob_fn, parts, lambda y: tf.nest.pack_sequence_as(structure, y), names_of(structure))
 
 
 def _from_joint_distribution(
     model: Any, num_chains: int, initial_state: Any, seed: tf.Tensor, pins: dict[str, Any]
 ) -> Problem:
-    known = _variable_names(model)
-    for name in pins:
-        if name not in known:
-            raise ValueError(f'`{name}` is not a variable of the model, whose variables are {known}.')
-    if len(pins) == len(known):
-        raise ValueError(f'All variables of the model are pinned, {sorted(pins)}: nothing is left to sample.')
-    pinned = model.experimental_pin(**pins) if pins else model
-    free = _names_of(pinned.dtype) if _has_names(pinned.dtype) else [name for name in known if name not in pins]
-    for name, dtype in zip(free, tf.nest.flatten(pinned.dtype), strict=True):
-        if not dtype.is_floating:
-            raise ValueError(
-                f'`{name}` is of dtype {dtype.name}, which has no gradient: pin it or sum it out of the model.'
-            )
-    log_prob_fn = pinned.unnormalized_log_prob if pins else pinned.log_prob
-    bijector = pinned.experimental_default_event_space_bijector()
-    shapes = bijector.inverse_event_shape(pinned.event_shape)
-    event_ndims = tf.nest.map_structure(lambda shape: shape.rank, shapes)
-
-    def structured(parts: Any) -> Any:
-        return tf.nest.pack_sequence_as(pinned.dtype, list(parts))
-
-    def target_log_prob_fn(*parts: tf.Tensor) -> tf.Tensor:
-        y = structured(parts)
-        return log_prob_fn(bijector.forward(y)) + bijector.forward_log_det_jacobian(y, event_ndims=event_ndims)
-
+    pinned = PinnedModel(model, pins)
     if initial_state is None:
-        start = _near_zero(target_log_prob_fn, num_chains, tf.nest.flatten(shapes), tf.nest.flatten(pinned.dtype), seed)
+        start = _near_zero(pinned.target_log_prob_fn, num_chains, pinned.shapes, pinned.dtypes, seed)
     else:
-        tf.nest.assert_same_structure(initial_state, pinned.dtype)
-        initial = tf.nest.map_structure(lambda x, dtype: tf.convert_to_tensor(x, dtype), initial_state, pinned.dtype)
-        start = [tf.identity(part) for part in tf.nest.flatten(bijector.inverse(initial))]
+        tf.nest.assert_same_structure(initial_state, pinned.structure)
+        initial = tf.nest.map_structure(lambda x, dtype: tf.convert_to_tensor(x, dtype), initial_state, pinned.structure)
+        start = pinned.unconstrain(initial)
         if any(part.shape.rank == 0 or part.shape[0] != num_chains for part in start):
             raise ValueError(
                 f'`initial_state` must have {num_chains} chains as its first dimension, got shapes '
                 f'{[part.shape.as_list() for part in tf.nest.flatten(initial)]}.'
             )
-    return Problem(target_log_prob_fn, start, lambda parts: bijector.forward(structured(parts)), free)
+    return Problem(pinned.target_log_prob_fn, start, pinned.constrain, pinned.names)
 
 
 def _near_zero(
@@ -160,20 +136,3 @@ def _check_start(problem: Problem) -> None:
     bad = np.flatnonzero(~np.isfinite(log_prob.numpy()))
     if bad.size:
         raise ValueError(f'The log density at the start of chain {bad[0]} is {log_prob.numpy()[bad[0]]}, not finite.')
-
-
-def _has_names(structure: Any) -> bool:
-    return isinstance(structure, dict) or hasattr(structure, '_fields')
-
-
-def _variable_names(model: Any) -> list[str]:
-    """In `tf.nest.flatten` order where the model's structure has names, else in the model's own."""
-    return _names_of(model.dtype) if _has_names(model.dtype) else [name for name, _ in model.resolve_graph()]
-
-
-def _names_of(structure: Any) -> list[str]:
-    if isinstance(structure, dict):
-        return [str(key) for key in sorted(structure)]
-    if hasattr(structure, '_fields'):
-        return list(structure._fields)
-    return [f'x{i}' for i in range(len(structure))] if is_list_like(structure) else ['x']

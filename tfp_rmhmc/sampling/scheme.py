@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_rmhmc.kernel import ExplicitRiemannianHMC, ImplicitRiemannianHMC
+from tfp_rmhmc.kernel import ExplicitRiemannianHMC, ImplicitRiemannianHMC, RiemannianHMC
 from tfp_rmhmc.metric import Metric
 from tfp_rmhmc.sampling.trajectory import RandomTrajectoryLength
 
@@ -55,6 +55,8 @@ def adaptive_kernel(
         kernel = RandomTrajectoryLength(inner, length)
     else:
         cls = {'explicit': ExplicitRiemannianHMC, 'implicit': ImplicitRiemannianHMC}[kind]
+        if kind == 'explicit' and metric is not None and metric.is_separable:
+            cls = RiemannianHMC  # whose default is explicit at one gradient a step
         inner = cls(target_log_prob_fn, initial, 1, metric=metric, store_parameters_in_results=True)
         kernel = RandomTrajectoryLength(inner, length)
     return tfp.mcmc.DualAveragingStepSizeAdaptation(

@@ -1,0 +1,103 @@
+"""A joint distribution with pinned values, as functions of unconstrained state parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+
+from tfp_rmhmc.state import is_list_like
+
+__all__ = ['PinnedModel', 'names_of']
+
+
+class PinnedModel:
+    """The posterior of a `tfd.JointDistribution*` given some of its variables, in the space of its default bijectors.
+
+    Args:
+      model: a joint distribution: named, sequential or coroutine, auto-batched or not.
+      pins: observed values by name.
+
+    Attributes:
+      names: of the free variables, in the order of the state parts.
+      dtypes: of the free variables.
+      shapes: of the unconstrained parts, without chains.
+    """
+
+    def __init__(self, model: Any, pins: dict[str, Any]):
+        known = _variable_names(model)
+        for name in pins:
+            if name not in known:
+                raise ValueError(f'`{name}` is not a variable of the model, whose variables are {known}.')
+        if len(pins) == len(known):
+            raise ValueError(f'All variables of the model are pinned, {sorted(pins)}: nothing is left to sample.')
+        pinned = model.experimental_pin(**pins) if pins else model
+        self.model, self._pins, self._all_names = model, pins, known
+        self.names = names_of(pinned.dtype) if _has_names(pinned.dtype) else [name for name in known if name not in pins]
+        self.structure = pinned.dtype
+        self.dtypes = tf.nest.flatten(pinned.dtype)
+        for name, dtype in zip(self.names, self.dtypes, strict=True):
+            if not dtype.is_floating:
+                raise ValueError(
+                    f'`{name}` is of dtype {dtype.name}, which has no gradient: pin it or sum it out of the model.'
+                )
+        self._log_prob_fn = pinned.unnormalized_log_prob if pins else pinned.log_prob
+        self._bijector = pinned.experimental_default_event_space_bijector()
+        shapes = self._bijector.inverse_event_shape(pinned.event_shape)
+        self._event_ndims = tf.nest.map_structure(lambda shape: shape.rank, shapes)
+        self.shapes = tf.nest.flatten(shapes)
+
+    def target_log_prob_fn(self, *parts: tf.Tensor) -> tf.Tensor:
+        """The log density of unconstrained parts."""
+        y = self._structured(parts)
+        log_det = self._bijector.forward_log_det_jacobian(y, event_ndims=self._event_ndims)
+        return self._log_prob_fn(self._bijector.forward(y)) + log_det
+
+    def constrain(self, parts: Any) -> Any:
+        """Unconstrained parts, with any leading dimensions, in the model's own structure and space."""
+        return self._bijector.forward(self._structured(parts))
+
+    def unconstrain(self, values: Any) -> list[tf.Tensor]:
+        """The inverse of `constrain`."""
+        return [tf.identity(part) for part in tf.nest.flatten(self._bijector.inverse(values))]
+
+    def distributions(self, parts: Any) -> dict[str, tfp.distributions.Distribution]:
+        """Each variable's distribution given its parents, at unconstrained parts `[chains..., event...]`, by name."""
+        values = dict(zip(self.names, tf.nest.flatten(self.constrain(parts)), strict=True))
+        batch = tf.shape(parts[0])[: parts[0].shape.rank - self.shapes[0].rank]
+        for name, pin in self._pins.items():
+            # An auto-batched model wants every value in the shape of its chains.
+            pin = tf.convert_to_tensor(pin, dtype_hint=parts[0].dtype)
+            values[name] = tf.broadcast_to(pin, tf.concat([batch, tf.shape(pin)], axis=0))
+        full = tf.nest.pack_sequence_as(self.model.dtype, [values[name] for name in self._all_names])
+        found, _ = self.model.sample_distributions(value=full)
+        return dict(zip(self._all_names, _flatten_like(self.model.dtype, found), strict=True))
+
+    def _structured(self, parts: Any) -> Any:
+        return tf.nest.pack_sequence_as(self.structure, list(parts))
+
+
+def names_of(structure: Any) -> list[str]:
+    """Names for the tensors of a nest, in `tf.nest.flatten` order."""
+    if isinstance(structure, dict):
+        return [str(key) for key in sorted(structure)]
+    if hasattr(structure, '_fields'):
+        return list(structure._fields)
+    return [f'x{i}' for i in range(len(structure))] if is_list_like(structure) else ['x']
+
+
+def _flatten_like(structure: Any, nest: Any) -> list[Any]:
+    """The entries of a nest of distributions, which `tf.nest.flatten` might take apart."""
+    if isinstance(structure, dict):
+        return [nest[key] for key in sorted(structure)]
+    return list(nest)
+
+
+def _has_names(structure: Any) -> bool:
+    return isinstance(structure, dict) or hasattr(structure, '_fields')
+
+
+def _variable_names(model: Any) -> list[str]:
+    """In `tf.nest.flatten` order where the model's structure has names, else in the model's own."""
+    return names_of(model.dtype) if _has_names(model.dtype) else [name for name, _ in model.resolve_graph()]
