@@ -47,6 +47,13 @@ def skewed_draws(num, dimension=3, seed=0, dtype=np.float64):
     return np.log(np.random.default_rng(seed).gamma(shape, size=(num, dimension))).astype(dtype)
 
 
+def three_levels(q):
+    """w ~ N(0, 1), v ~ N(w, 1), x_i ~ N(0, exp(-v)); w and v are the first two coordinates."""
+    w, v, x = q[..., 0], q[..., 1], q[..., 2:]
+    prior = -0.5 * tf.square(w) - 0.5 * tf.square(v - w) + 0.5 * x.shape[-1] * v
+    return prior - 0.5 * tf.exp(v) * tf.reduce_sum(tf.square(x), axis=-1)
+
+
 def logistic_data(num=200, dimension=5, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((num, dimension))

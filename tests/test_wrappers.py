@@ -8,17 +8,24 @@ import tensorflow_probability as tfp
 
 import tfp_rmhmc as rm
 from tests import targets
+from tests.integrator.registry import separable_metric
 
 tfd, tfb, tfm, tfxm = tfp.distributions, tfp.bijectors, tfp.mcmc, tfp.experimental.mcmc
 pytestmark = pytest.mark.statistical
 
-KERNELS = {'explicit': rm.ExplicitRiemannianHMC, 'implicit': rm.ImplicitRiemannianHMC}
+KERNELS = {'explicit': rm.ExplicitRiemannianHMC, 'implicit': rm.ImplicitRiemannianHMC, 'separable': rm.RiemannianHMC}
 METRIC = rm.DiagonalMetric(diagonal_fn=lambda q, g: 1.0 + tf.sigmoid(q))
 SHAPES = np.linspace(1.5, 3.0, 3)
 
 
+def metric_of(name, metric, separable):
+    """The metric of a test, or a separable one for the kernel that is to use it."""
+    return separable if name == 'separable' else metric
+
+
 def skewed_kernel(name, **kwargs):
-    return KERNELS[name](targets.skewed, np.float64(0.3), 5, metric=METRIC, **kwargs)
+    metric = metric_of(name, METRIC, separable_metric(3))
+    return KERNELS[name](targets.skewed, np.float64(0.3), 5, metric=metric, **kwargs)
 
 
 def assert_skewed(draws, num_chains_axis=1, k=4.5):
@@ -90,6 +97,7 @@ SIMPLE, DUAL = tfm.SimpleStepSizeAdaptation, tfm.DualAveragingStepSizeAdaptation
 def test_step_size_adaptation_reaches_its_target(name, adaptation, num_chains, jit):
     x, y = targets.logistic_data(40, 10)
     metric = rm.GaussNewtonMetric(lambda w: tf.linalg.matvec(tf.cast(x, w.dtype), w), 'bernoulli')
+    metric = metric_of(name, metric, separable_metric(10))
     num_adaptation = 200 if num_chains > 1 else 5000
     # By default dual averaging aims at the chains' harmonic mean; here at what is measured.
     extra = (
@@ -124,10 +132,15 @@ def test_step_size_adaptation_reaches_its_target(name, adaptation, num_chains, j
 @pytest.mark.parametrize('name', KERNELS)
 def test_step_size_adaptation_on_the_funnel(name, adaptation, num_chains):
     num_draws = 100 if num_chains > 1 else 2000
+    funnel_metric = rm.SeparableMetric(lambda v, x: [-0.8, -0.5 * v], blocks=[[0], list(range(1, 11))])
+    metric = metric_of(name, rm.SoftAbsMetric(), funnel_metric)
     # In 100 steps of one per cent, the default, the simple rule cannot get from the first step size to the last.
     extra = {'adaptation_rate': 0.03} if adaptation is SIMPLE else {}
     kernel = adaptation(
-        KERNELS[name](targets.funnel, np.float64(0.1), 5), num_draws, target_accept_prob=np.float64(0.8), **extra
+        KERNELS[name](targets.funnel, np.float64(0.1), 5, metric=metric),
+        num_draws,
+        target_accept_prob=np.float64(0.8),
+        **extra,
     )
     ratio = tf.function(
         lambda: tfm.sample_chain(
@@ -149,7 +162,10 @@ def test_a_constrained_model_and_a_pulled_back_metric(name):
     """x ~ Gamma(3, 1) through exp: SoftAbs follows the transformed target, a Fisher metric of x is pulled back."""
     target = lambda x: tf.reduce_sum(tfd.Gamma(np.float64(3.0), np.float64(1.0)).log_prob(x), axis=-1)
     fisher = rm.FisherMetric(lambda x: tf.linalg.diag(3.0 / tf.square(x)))
-    for metric in (rm.SoftAbsMetric(), rm.PullbackMetric(fisher, tfb.Exp())):
+    # Two independent coordinates: one may set the other's scale, in the space in which the kernel moves.
+    separable = rm.SeparableMetric(lambda a, b: [0.2 * tf.sin(b), -0.1 * a - 0.5], blocks=[[0], [1]])
+    metrics = (separable,) if name == 'separable' else (rm.SoftAbsMetric(), rm.PullbackMetric(fisher, tfb.Exp()))
+    for metric in metrics:
         kernel = tfm.TransformedTransitionKernel(KERNELS[name](target, np.float64(0.3), 5, metric=metric), tfb.Exp())
         draws = tf.function(
             lambda kernel=kernel: tfm.sample_chain(
@@ -168,10 +184,12 @@ def test_replica_exchange_finds_both_modes_in_proportion(name):
         tfd.Categorical(probs=np.array([0.3, 0.7])),
         tfd.MultivariateNormalDiag(np.array([[-4.0, 0.0], [4.0, 0.0]]), np.ones([2, 2])),
     )
+    separable = rm.SeparableMetric(lambda a, b: [0.1 * tf.sin(b), 0.1 * tf.tanh(a)], blocks=[[0], [1]])
+    metric = metric_of(name, rm.SoftAbsMetric(1.0), separable)
     kernel = tfm.ReplicaExchangeMC(
         target_log_prob_fn=mixture.log_prob,
         inverse_temperatures=np.float64(0.4) ** tf.range(5, dtype=tf.float64),
-        make_kernel_fn=lambda target: KERNELS[name](target, np.float64(0.3), 4, metric=rm.SoftAbsMetric(1.0)),
+        make_kernel_fn=lambda target: KERNELS[name](target, np.float64(0.3), 4, metric=metric),
     )
     draws = tf.function(
         lambda: tfm.sample_chain(

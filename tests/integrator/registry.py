@@ -20,6 +20,8 @@ EXACT = {
     'generalized-leapfrog-4': rm.GeneralizedLeapfrog(**TIGHT, order=4),
     'implicit-midpoint': rm.ImplicitMidpoint(**TIGHT),
     'implicit-midpoint-4': rm.ImplicitMidpoint(**TIGHT, order=4),
+    'separable-leapfrog': rm.SeparableLeapfrog(),
+    'separable-leapfrog-4': rm.SeparableLeapfrog(order=4),
 }
 # With the solvers' own tolerances, as a user has them.
 DEFAULTS = {
@@ -28,7 +30,26 @@ DEFAULTS = {
     'symmetric-projection': rm.SymmetricProjection(),
     'generalized-leapfrog': rm.GeneralizedLeapfrog(),
     'implicit-midpoint': rm.ImplicitMidpoint(),
+    'separable-leapfrog': rm.SeparableLeapfrog(),
 }
+
+
+def wavy_log_scales(a, b, c):
+    """Scales of three blocks, each set by the other two. `a` and `b` have one coordinate."""
+    mean = tf.reduce_mean(c, axis=-1, keepdims=True)
+    return [0.2 * tf.sin(b) + 0.1 * tf.tanh(mean), -0.3 * tf.tanh(a), 0.3 * tf.tanh(a) + 0.2 * tf.cos(b) + 0.0 * c]
+
+
+def separable_metric(dimension):
+    """Three blocks of a flat state, the last with a correlation; its coordinates do not stand side by side."""
+    last = [index for index in range(dimension) if index not in (0, 2)]
+    correlation = np.eye(len(last)) + 0.3
+    return rm.SeparableMetric(wavy_log_scales, [None, None, correlation], blocks=[[2], [0], last])
+
+
+def metric_for(name, metric, dimension):
+    """The metric, or a separable one where the integrator takes no other."""
+    return separable_metric(dimension) if name.startswith('separable') else metric
 
 
 def hamiltonian_of(log_prob, metric, position):

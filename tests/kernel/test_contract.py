@@ -11,7 +11,7 @@ import tensorflow_probability as tfp
 import tfp_rmhmc as rm
 from tests import targets
 from tests.conftest import compiled_variants
-from tests.integrator.registry import DEFAULTS, flow, num_blocks
+from tests.integrator.registry import DEFAULTS, flow, metric_for, num_blocks
 
 CALIBRATED = [rm.RiemannianHMC, rm.ExplicitRiemannianHMC, rm.ImplicitRiemannianHMC]
 CLASSES = [
@@ -239,7 +239,7 @@ def test_a_chain_in_a_batch_of_eight_equals_the_chain_alone(name):
     q = targets.skewed_draws(8, 3)
     blocks = [q, rng.standard_normal(q.shape), 0.1 * rng.standard_normal(q.shape), 0.1 * rng.standard_normal(q.shape)]
     z = np.concatenate(blocks[: num_blocks(integrator)], axis=1)
-    forward = flow(integrator, targets.skewed, METRIC, 0.2, 5)
+    forward = flow(integrator, targets.skewed, metric_for(name, METRIC, 3), 0.2, 5)
     together = forward(z)
     for i in range(8):
         np.testing.assert_allclose(forward(z[i : i + 1])[0], together[i], rtol=1e-10, atol=1e-12)

@@ -7,13 +7,14 @@ import tensorflow as tf
 import tfp_rmhmc as rm
 from tests import targets
 from tests.conftest import compiled_variants
-from tests.integrator.registry import DEFAULTS
+from tests.integrator.registry import DEFAULTS, metric_for
 
 METRIC = rm.DiagonalMetric(diagonal_fn=lambda q, g: 1.0 + tf.sigmoid(q))
 
 
 def make(name, step_size=0.15, cls=rm.RiemannianHMC, **kwargs):
-    return cls(targets.skewed, step_size, 3, metric=METRIC, integrator=DEFAULTS[name], **kwargs)
+    metric = metric_for(name, METRIC, 3)
+    return cls(targets.skewed, step_size, 3, metric=metric, integrator=DEFAULTS[name], **kwargs)
 
 
 @pytest.mark.parametrize('dtype', [tf.float32, tf.float64])
@@ -66,7 +67,7 @@ def test_explicit_and_implicit_kernels_are_the_one_kernel(name):
     cls, argument = {True: (rm.ExplicitRiemannianHMC, 'coupling'), False: (rm.ImplicitRiemannianHMC, 'integrator')}[
         integrator.is_explicit
     ]
-    kernels = [make(name), cls(targets.skewed, 0.15, 3, metric=METRIC, **{argument: integrator})]
+    kernels = [make(name), cls(targets.skewed, 0.15, 3, metric=metric_for(name, METRIC, 3), **{argument: integrator})]
     q = tf.constant(targets.skewed_draws(4, 3))
     one, other = (kernel.one_step(q, kernel.bootstrap_results(q), seed=(1, 2))[0] for kernel in kernels)
     np.testing.assert_array_equal(one, other)

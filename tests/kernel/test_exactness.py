@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfp_rmhmc as rm
 from tests import targets
-from tests.integrator.registry import EXACT
+from tests.integrator.registry import EXACT, separable_metric
 from tfp_rmhmc.integrator import metric_coupling
 
 pytestmark = pytest.mark.statistical
@@ -29,6 +29,11 @@ def implicit(integrator, num_steps=4, metric=METRIC):
     return lambda log_prob, step: rm.ImplicitRiemannianHMC(log_prob, step, num_steps, metric=metric, integrator=integrator)
 
 
+def separable(integrator, num_steps=4, metric=None):
+    metric = separable_metric(DIMENSION) if metric is None else metric
+    return lambda log_prob, step: rm.RiemannianHMC(log_prob, step, num_steps, metric=metric, integrator=integrator)
+
+
 # name: kernel, step sizes for acceptances of about 0.95 and 0.3, and transitions. Where a method is so accurate that its
 # solves fail before its energy does, most of the low acceptance is failed solves. To reject these is not reversible by
 # itself (a trajectory that can be solved may have a reverse that cannot), so the midpoint rule is checked for it there.
@@ -43,6 +48,8 @@ KERNELS = {
     'implicit-midpoint-4': (implicit(rm.ImplicitMidpoint(order=4), num_steps=2), 0.6, None, 3),
     'tao-binding-4': (explicit(rm.TaoBinding(15.0, slack=0.6, order=4), num_steps=2), 0.063, None, 15),
     'symmetric-projection-4': (explicit(rm.SymmetricProjection(tolerance=1e-4, order=4), num_steps=2), 0.38, None, 4),
+    'separable-leapfrog': (separable(rm.SeparableLeapfrog()), 0.18, 0.53, 20),
+    'separable-leapfrog-4': (separable(rm.SeparableLeapfrog(order=4), num_steps=2), 0.27, None, 15),
     # Steps that differ between chains and between coordinates.
     'metric-coupling-uneven': (explicit(rm.MetricCoupling()), 0.14 * UNEVEN, 0.41 * UNEVEN, 25),
     'implicit-midpoint-checked': (

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tfp_rmhmc as rm
 from tests import targets
 from tests.conftest import compiled_variants
-from tests.integrator.registry import CountingMetric
+from tests.integrator.registry import CountingMetric, separable_metric
 
 KERNELS = {
     'metric-coupling': (rm.ExplicitRiemannianHMC, {'coupling': rm.MetricCoupling()}),
@@ -15,6 +15,7 @@ KERNELS = {
     'symmetric-projection': (rm.ExplicitRiemannianHMC, {'coupling': rm.SymmetricProjection()}),
     'generalized-leapfrog': (rm.ImplicitRiemannianHMC, {'integrator': rm.GeneralizedLeapfrog()}),
     'implicit-midpoint': (rm.ImplicitRiemannianHMC, {'integrator': rm.ImplicitMidpoint()}),
+    'separable-leapfrog': (rm.RiemannianHMC, {'metric': separable_metric(3)}),
 }
 
 

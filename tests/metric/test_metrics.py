@@ -8,6 +8,7 @@ import tensorflow_probability as tfp
 import tfp_rmhmc as rm
 from tests import targets
 from tests.conftest import compiled_variants
+from tests.integrator.registry import separable_metric
 from tests.numeric import central_gradient, relative_error
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.hamiltonian import Hamiltonian
@@ -142,6 +143,22 @@ CASES = {
     'monge-isotropic': (rm.MongeMetric(), isotropic, np.linspace(-1, 2, 6)),
     'monge-one-dimension': (rm.MongeMetric(2.0), targets.skewed, np.array([0.4])),
     'monge-50': (rm.MongeMetric(), targets.skewed, np.linspace(-0.5, 0.5, 50)),
+    'separable-funnel': (
+        rm.SeparableMetric(lambda v, x: [-0.8, -0.5 * v], blocks=[[0], list(range(1, 11))]),
+        targets.funnel,
+        funnel_point(0.7),
+    ),
+    'separable-correlated': (separable_metric(5), targets.skewed, np.array([0.5, -1.0, 0.1, 0.3, 0.8])),
+    'separable-low-rank': (
+        rm.SeparableMetric(
+            lambda a, b: [0.3 * tf.sin(tf.reduce_sum(b, axis=-1, keepdims=True)), -0.2 * a[..., :1]],
+            [None, np.array([[1.0], [0.5], [-0.3]])],
+            blocks=[[3, 0], [1, 2, 4]],
+        ),
+        targets.skewed,
+        np.array([0.5, -1.0, 0.1, 0.3, 0.8]),
+    ),
+    'separable-one-dimension': (rm.SeparableMetric(lambda x: [0.4]), targets.skewed, np.array([0.4])),
     'pullback-fisher': (
         rm.PullbackMetric(rm.FisherMetric(wavy_fisher), tfb.Softplus()),
         targets.skewed,
@@ -185,7 +202,14 @@ CASES |= {
     if f'{metric}-{place}' not in CASES
 }
 KINDS = ['softabs-funnel-0', 'hessian-skewed', 'euclidean-dense', 'fisher-logistic', 'gauss-newton-categorical']
-KINDS += ['gauss-newton-design', 'diagonal-funnel', 'monge-funnel', 'pullback-fisher']
+KINDS += [
+    'gauss-newton-design',
+    'diagonal-funnel',
+    'monge-funnel',
+    'pullback-fisher',
+    'separable-correlated',
+    'separable-low-rank',
+]
 
 
 def local_at(case, q, dtype=tf.float64):

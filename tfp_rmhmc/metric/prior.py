@@ -62,8 +62,11 @@ class PriorScales:
             found = _moments_of(model.distributions(parts), self._at_origin)
             return tf.concat([tf.reshape(x, [1, -1]) for moments in found.values() for x in moments], axis=1)
 
-        _, jacobian = autodiff.jacobian(outputs, tf.zeros([1, sum(sizes)], model.dtypes[0]))
-        self._location, self._scale = self._information(np.square(jacobian[0].numpy()), sizes, shapes)
+        squares = np.zeros([0, sum(sizes)])
+        if self._at_origin:
+            _, jacobian = autodiff.jacobian(outputs, tf.zeros([1, sum(sizes)], model.dtypes[0]))
+            squares = np.square(jacobian[0].numpy())
+        self._location, self._scale = self._information(squares, sizes, shapes)
 
     def _information(
         self, squares: np.ndarray, sizes: list[int], shapes: list[list[int]]
