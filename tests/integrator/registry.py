@@ -6,7 +6,6 @@ import numpy as np
 import tensorflow as tf
 
 import tfp_rmhmc as rm
-from tfp_rmhmc.integrator.doubled import Doubled
 from tfp_rmhmc.integrator.transition import fly
 
 TIGHT = {'tolerance': 1e-13, 'max_iterations': 200}
@@ -56,14 +55,9 @@ def hamiltonian_of(log_prob, metric, position):
     return rm.Hamiltonian(rm.LogDensity.at_state(log_prob, [tf.convert_to_tensor(position)]), metric)
 
 
-def is_doubled(integrator):
-    """Whether the accept step sees a gap between copies beside position and momentum."""
-    return integrator.point_type is Doubled and not isinstance(integrator, rm.SymmetricProjection)
-
-
 def num_blocks(integrator):
     """Position and momentum, and in a doubled phase space their gaps."""
-    return 4 if is_doubled(integrator) else 2
+    return 4 if integrator.has_auxiliary_variables else 2
 
 
 def flow(integrator, log_prob, metric, step_size, num_steps):
@@ -78,7 +72,7 @@ def flow(integrator, log_prob, metric, step_size, num_steps):
         step = step if step.shape.rank == 0 else tf.broadcast_to(step, tf.shape(position))
 
         def launch(local, ledger):
-            point = integrator.begin(local, position, momentum, ledger)
+            point = integrator.begin(local, position, momentum, step, ledger)
             return point._replace(position_gap=gaps[0], momentum_gap=gaps[1]) if gaps else point
 
         hamiltonian = hamiltonian_of(log_prob, metric, position)

@@ -262,9 +262,9 @@ def test_the_position_loop_takes_no_third_derivatives():
     q = tf.constant(targets.funnel_draws(2, 4))
     hamiltonian = hamiltonian_of(targets.funnel, metric, q)
     integrator, step = rm.GeneralizedLeapfrog(), tf.constant(0.1, tf.float64)
-    point = integrator.begin(None, q, tf.ones_like(q), rm.Ledger.new(q))
+    point = integrator.begin(None, q, tf.ones_like(q), step, rm.Ledger.new(q))
     point = integrator.step(hamiltonian, point, step)
-    integrator.complete(hamiltonian.at(point.position), point, step)
+    integrator.complete(hamiltonian.at(point.position), point)
     # One metric with forces opens the step, one closes it; all others, the position loop's, have none.
     assert len(metric.forces) > 3
     assert sum(count > 0 for count in metric.forces) == 2

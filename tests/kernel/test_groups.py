@@ -22,9 +22,11 @@ def test_the_largest_division():
 def test_each_group_is_proposed_for_with_its_own_seed(step):
     q = tf.constant(targets.skewed_draws(6, 3))
     hamiltonian = Hamiltonian(LogDensity.at_state(targets.skewed, [q]), rm.SoftAbsMetric())
+    known = hamiltonian.evaluate(q)
     step, num_steps, seed = tf.constant(step, tf.float64), tf.constant(4), tf.constant([3, 4])
     together = tf.function(
-        lambda q, seed: propose_in_groups(3, MetricCoupling(), hamiltonian, q, step, num_steps, seed, None), autograph=False
+        lambda q, seed: propose_in_groups(3, MetricCoupling(), hamiltonian, q, step, num_steps, seed, known),
+        autograph=False,
     )(q, seed)
     for i in range(3):
         group_seed, seed = split_seed(seed)

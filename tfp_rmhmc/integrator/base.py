@@ -59,12 +59,17 @@ class Integrator(abc.ABC):
       point_type: the NamedTuple of the integrator's points; its first fields are `Point`'s.
       is_explicit: True or False for integrators that `ExplicitRiemannianHMC` or `ImplicitRiemannianHMC` alone takes; None
         for those that both take.
+      has_auxiliary_variables: whether there are variables beside (q, p) that the accept step sees.
+      ends_are_cheap: whether the integrator carries the log density and its gradient along, so that the metric at the ends
+        of a trajectory costs little.
       order: the order of accuracy. Second-order steps are composed to fourth order by `travel`.
       reversibility_tolerance: if not None, each trajectory is integrated back, and rejected if it misses its start by more.
     """
 
     point_type: ClassVar[Any] = Point
     is_explicit: ClassVar[bool | None] = None
+    has_auxiliary_variables: ClassVar[bool] = False
+    ends_are_cheap: ClassVar[bool] = False
     order: int = 2
     reversibility_tolerance: float | None = None
 
@@ -83,21 +88,22 @@ class Integrator(abc.ABC):
 
         Args:
           hamiltonian: `hamiltonian.at(q)` gives `velocity(p)` and `force(p)` at a position.
-          point: a `point_type`. Return `point._replace(position=..., momentum=...)`.
+          point: a `point_type`, as `enter` gives it. Return `point._replace(position=..., momentum=...)`.
           step_size: a scalar, or a tensor that broadcasts with the position. With `S = diag(step_size)` the scaled
             equations `dq = S dH/dp, dp = -S dH/dq` are Hamiltonian in `q / sqrt(S), p / sqrt(S)`, so every form is legal. A
             negative step is the inverse of the positive one.
         """
 
-    def blank(self, hamiltonian: Hamiltonian, position: tf.Tensor, known: Evaluation | None) -> Any:
+    def blank(self, hamiltonian: Hamiltonian, position: tf.Tensor, step_size: tf.Tensor, known: Evaluation | None) -> Any:
         """A point at `position` whose other fields are yet to be filled, for a loop to begin with.
 
         Args:
           hamiltonian: which an integrator may ask for what it wants to know of the position.
           position: `[batch..., D]`.
+          step_size: of the trajectory.
           known: log density and gradient there, if they are known.
         """
-        del hamiltonian, known
+        del hamiltonian, step_size, known
         zeros = tf.zeros_like(position)
         others = [zeros] * (len(self.point_type._fields) - len(Point._fields))
         return self.point_type(position, zeros, Ledger.new(position), *others)
@@ -107,15 +113,18 @@ class Integrator(abc.ABC):
         del point
         return None
 
-    def begin(self, local: LocalHamiltonian, position: tf.Tensor, momentum: tf.Tensor, ledger: Ledger) -> Any:
+    def begin(
+        self, local: LocalHamiltonian, position: tf.Tensor, momentum: tf.Tensor, step_size: tf.Tensor, ledger: Ledger
+    ) -> Any:
         """The point at (position, momentum) from which a trajectory starts; further fields are zero.
 
         Args:
           local: the Hamiltonian at `position`.
           position, momentum: `[batch..., D]`.
+          step_size: of the trajectory.
           ledger: of the chains.
         """
-        del local
+        del local, step_size
         others = [tf.zeros_like(position)] * (len(self.point_type._fields) - len(Point._fields))
         return self.point_type(position, momentum, ledger, *others)
 
@@ -131,8 +140,7 @@ class Integrator(abc.ABC):
           ledger: of the chains.
           seed: int32[2].
         """
-        del step_size
-        return self.begin(local, position, local.draw_momentum(seed), ledger)
+        return self.begin(local, position, local.draw_momentum(seed), step_size, ledger)
 
     def travel(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: Any, leg: Leg) -> Any:
         """The point after all steps of a leg.
@@ -144,23 +152,36 @@ class Integrator(abc.ABC):
           leg: step size and number of steps.
         """
         del local
-        lengths = tf.constant(composition(self.order), point.position.dtype)
+        lengths = composition(self.order)
 
         def body(i: tf.Tensor, point: Any) -> tuple[tf.Tensor, Any]:
-            return i + 1, self.step(hamiltonian, point, leg.step_size * tf.gather(lengths, i % lengths.shape[0]))
+            step = leg.step_size
+            if len(lengths) > 1:
+                step = step * tf.gather(tf.constant(lengths, step.dtype), i % len(lengths))
+            return i + 1, self.step(hamiltonian, point, step)
 
-        num_substeps = leg.num_steps * lengths.shape[0]
-        return tf.while_loop(lambda i, _: i < num_substeps, body, (tf.constant(0), point))[1]
+        num_substeps = leg.num_steps * len(lengths)
+        entered = self.enter(hamiltonian, point)
+        return self.leave(hamiltonian, tf.while_loop(lambda i, _: i < num_substeps, body, (tf.constant(0), entered))[1])
 
-    def complete(self, local: LocalHamiltonian, point: Any, step_size: tf.Tensor) -> Any:
+    def enter(self, hamiltonian: Hamiltonian, point: Any) -> Any:
+        """The point in the form in which `step` takes and returns it; by default as it is."""
+        del hamiltonian
+        return point
+
+    def leave(self, hamiltonian: Hamiltonian, point: Any) -> Any:
+        """The inverse of `enter`."""
+        del hamiltonian
+        return point
+
+    def complete(self, local: LocalHamiltonian, point: Any) -> Any:
         """The point after whatever a last step left to be done with the metric at its end; by default nothing.
 
         Args:
           local: the Hamiltonian at the point's position.
           point: where a trajectory has ended.
-          step_size: as in `step`.
         """
-        del local, step_size
+        del local
         return point
 
     def auxiliary_energies(self, local: LocalHamiltonian, point: Any, step_size: tf.Tensor) -> tf.Tensor:

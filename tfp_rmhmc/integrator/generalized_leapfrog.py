@@ -83,8 +83,7 @@ class GeneralizedLeapfrog(ImplicitIntegrator):
             closing=half * tf.ones_like(q),
         )
 
-    def complete(self, local: LocalHamiltonian, point: _Staggered, step_size: tf.Tensor) -> _Staggered:
+    def complete(self, local: LocalHamiltonian, point: _Staggered) -> _Staggered:
         """The third equation of the last step."""
-        del step_size
         momentum = point.momentum + point.closing * local.force(point.momentum)
         return point._replace(momentum=momentum, closing=tf.zeros_like(point.closing))

@@ -46,7 +46,10 @@ class ImplicitMidpoint(ImplicitIntegrator):
     point_type = _Continued
     is_explicit = False
 
-    def begin(self, local: LocalHamiltonian, position: tf.Tensor, momentum: tf.Tensor, ledger: Ledger) -> _Continued:
+    def begin(
+        self, local: LocalHamiltonian, position: tf.Tensor, momentum: tf.Tensor, step_size: tf.Tensor, ledger: Ledger
+    ) -> _Continued:
+        del step_size
         return _Continued(position, momentum, ledger, *local.slope(momentum))
 
     def step(self, hamiltonian: Hamiltonian, point: _Continued, step_size: tf.Tensor) -> _Continued:

@@ -107,6 +107,7 @@ class MetricCoupling(Integrator):
 
     point_type = Doubled
     is_explicit = True
+    has_auxiliary_variables = True
 
     def __init__(self, angle: Any = 1.4, slack: Any = 0.3, stiffness: Any = 0.45, max_rate: Any = 2.0):
         static_angle = tf.get_static_value(tf.convert_to_tensor(angle))

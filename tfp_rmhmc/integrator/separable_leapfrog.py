@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfp_rmhmc.argument import check_order
 from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
-from tfp_rmhmc.integrator.base import Integrator
+from tfp_rmhmc.integrator.base import Integrator, Leg, composition
 from tfp_rmhmc.integrator.status import Ledger
 from tfp_rmhmc.metric import Evaluation, Metric, Separation
 
@@ -16,13 +16,19 @@ __all__ = ['SeparableLeapfrog']
 
 
 class _Evaluated(NamedTuple):
-    """A point, and the log density `[batch...]` and its gradient `[batch..., D]` there."""
+    """A point, with the log density `[batch...]` and its gradient `[batch..., D]` there.
+
+    Attributes:
+      closing: the half step of U that the momentum still lacks, in the shape of the step size. The next step makes it with
+        its own first half, in one pass over the momenta.
+    """
 
     position: tf.Tensor
     momentum: tf.Tensor
     ledger: Ledger
     log_prob: tf.Tensor
     gradient: tf.Tensor
+    closing: tf.Tensor
 
 
 class SeparableLeapfrog(Integrator):
@@ -46,6 +52,7 @@ class SeparableLeapfrog(Integrator):
 
     point_type = _Evaluated
     is_explicit = True
+    ends_are_cheap = True
 
     def __init__(self, order: int = 2):
         check_order(order)
@@ -58,39 +65,62 @@ class SeparableLeapfrog(Integrator):
                 f'{metric!r}.'
             )
 
-    def blank(self, hamiltonian: Hamiltonian, position: tf.Tensor, known: Evaluation | None) -> _Evaluated:
+    def blank(
+        self, hamiltonian: Hamiltonian, position: tf.Tensor, step_size: tf.Tensor, known: Evaluation | None
+    ) -> _Evaluated:
         log_prob, gradient = hamiltonian.evaluate(position) if known is None else known
-        return _Evaluated(position, tf.zeros_like(position), Ledger.new(position), log_prob, gradient)
+        closing = tf.zeros_like(step_size)
+        return _Evaluated(position, tf.zeros_like(position), Ledger.new(position), log_prob, gradient, closing)
 
     def known(self, point: _Evaluated) -> Evaluation:
         return Evaluation(point.log_prob, point.gradient)
 
-    def begin(self, local: LocalHamiltonian, position: tf.Tensor, momentum: tf.Tensor, ledger: Ledger) -> _Evaluated:
-        return _Evaluated(position, momentum, ledger, local.log_prob, local.gradient)
+    def begin(
+        self, local: LocalHamiltonian, position: tf.Tensor, momentum: tf.Tensor, step_size: tf.Tensor, ledger: Ledger
+    ) -> _Evaluated:
+        return _Evaluated(position, momentum, ledger, local.log_prob, local.gradient, tf.zeros_like(step_size))
+
+    def enter(self, hamiltonian: Hamiltonian, point: _Evaluated) -> _Evaluated:
+        """Position, momentum and gradient as lists of blocks, in which they go through the loop over steps."""
+        split = _separation_of(hamiltonian).partition.split
+        return point._replace(
+            position=split(point.position), momentum=split(point.momentum), gradient=split(point.gradient)
+        )
+
+    def leave(self, hamiltonian: Hamiltonian, point: _Evaluated) -> _Evaluated:
+        join = _separation_of(hamiltonian).partition.join
+        return point._replace(position=join(point.position), momentum=join(point.momentum), gradient=join(point.gradient))
 
     def step(self, hamiltonian: Hamiltonian, point: _Evaluated, step_size: tf.Tensor) -> _Evaluated:
-        momentum = point.momentum + 0.5 * step_size * point.gradient
-        position, momentum = self._drift(hamiltonian, point.position, momentum, step_size)
-        log_prob, gradient = hamiltonian.evaluate(position)
-        momentum = momentum + 0.5 * step_size * gradient
-        return _Evaluated(position, momentum, point.ledger.evaluated(1), log_prob, gradient)
-
-    def _drift(
-        self, hamiltonian: Hamiltonian, position: tf.Tensor, momentum: tf.Tensor, step_size: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The kinetic part of a step: all K_b, in a palindrome."""
-        separation = hamiltonian.metric.separation(hamiltonian.density.layout)
-        partition = separation.partition
-        q, p = partition.split(position), partition.split(momentum)
-        steps = [step_size] * len(q) if step_size.shape.rank == 0 else partition.split(step_size)
+        separation = _separation_of(hamiltonian)
+        partition, q = separation.partition, list(point.position)
+        half = 0.5 * step_size
+        steps, halves, kicks = (
+            [h] * len(q) if h.shape.rank == 0 else partition.split(h) for h in (step_size, half, point.closing + half)
+        )
+        p = [p + kick * gradient for p, kick, gradient in zip(point.momentum, kicks, point.gradient, strict=True)]
         *outer, middle = separation.groups(q)
-        halves = [0.5 * h for h in steps] if outer else steps
         for group in outer:
             q, p = _flow(separation, group, q, p, halves)
         q, p = _flow(separation, middle, q, p, steps)
         for group in reversed(outer):
             q, p = _flow(separation, group, q, p, halves)
-        return partition.join(q), partition.join(p)
+        log_prob, gradient = hamiltonian.evaluate(partition.join(q))
+        return _Evaluated(q, p, point.ledger, log_prob, partition.split(gradient), half)
+
+    def travel(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: _Evaluated, leg: Leg) -> _Evaluated:
+        """Nothing can fail on the way, so that the evaluations of all steps are counted at once."""
+        end = super().travel(hamiltonian, local, point, leg)
+        return end._replace(ledger=end.ledger.evaluated(leg.num_steps * len(composition(self.order))))
+
+    def complete(self, local: LocalHamiltonian, point: _Evaluated) -> _Evaluated:
+        """The last half step of U."""
+        momentum = point.momentum + point.closing * point.gradient
+        return point._replace(momentum=momentum, closing=tf.zeros_like(point.closing))
+
+
+def _separation_of(hamiltonian: Hamiltonian) -> Separation:
+    return hamiltonian.metric.separation(hamiltonian.density.layout)
 
 
 def _flow(

@@ -67,6 +67,7 @@ class TaoBinding(Integrator):
 
     point_type = Doubled
     is_explicit = True
+    has_auxiliary_variables = True
 
     def __init__(self, omega: float = 10.0, slack: float | None = None, order: int = 2):
         if not 0.0 <= omega < float('inf'):

@@ -49,13 +49,13 @@ class End(NamedTuple):
 
     Attributes:
       phase: position, momentum and what H is made of there.
-      point: the integrator's own point, with its auxiliary variables.
-      auxiliary_energies: what these add to the energy, `[batch..., D]`.
+      point: the integrator's own point, with its auxiliary variables; empty if it has none.
+      auxiliary_energies: what these add to the energy, `[batch..., D]`; empty if there are none.
     """
 
     phase: PhasePoint
     point: Any
-    auxiliary_energies: tf.Tensor
+    auxiliary_energies: Any
 
 
 class Trajectory(NamedTuple):
@@ -104,41 +104,64 @@ def fly(
 ) -> Trajectory:
     """The trajectory from the point that `launch` makes of the Hamiltonian at `position`.
 
-    Start and end are visits of one loop, and so is the return to the start where reversibility is checked. Each visit
-    evaluates the metric, then travels on if there is a way to go. A program thus holds the metric at the ends once, not
-    two or three times, and is compiled in half the time.
+    Start and end are visits, and so is the return to the start where reversibility is checked. Each visit evaluates the
+    metric, then travels on if there is a way to go. Where that evaluation is large, the visits are rounds of one loop: a
+    program then holds the metric at the ends once, not two or three times, and is compiled in half the time. Where it is
+    small (`integrator.ends_are_cheap`) they are written out, which spares the loop.
     """
     checks_return = integrator.reversibility_tolerance is not None
+    num_visits = 3 if checks_return else 2
 
-    def visit(i: tf.Tensor, point: Any, start: End, end: End) -> tuple[tf.Tensor, Any, End, End]:
-        is_start = tf.equal(i, 0)
+    def visit(i: int | tf.Tensor, point: Any, ends: tuple[End, ...]) -> tuple[int | tf.Tensor, Any, tuple[End, ...]]:
+        is_start = _is(i, 0)
         local = hamiltonian.at(point.position, integrator.known(point))
         ledger = point.ledger.evaluated(1)
-        point = tf.cond(
+        point = _cond(
             is_start,
             lambda: launch(local, ledger),
-            lambda: integrator.complete(local, point._replace(ledger=ledger), step_size),
+            lambda: integrator.complete(local, point._replace(ledger=ledger)),
         )
         phase = PhasePoint.of(local, point.position, point.momentum)
-        departing = point
+        departing, travels = point, is_start
         if checks_return:
-            point = point._replace(ledger=_check_return(integrator, local, start.phase, point, tf.equal(i, 2)))
-            back = integrator.begin(local, point.position, -point.momentum, point.ledger)
-            departing = _choose(is_start, point, back)
-        travels = is_start | tf.equal(i, 1) if checks_return else is_start
-        steps = tf.where(travels, num_steps, tf.zeros_like(num_steps))
-        moved = integrator.travel(hamiltonian, local, departing, Leg(step_size, steps, is_start))
-        # An end's auxiliary variables are what `travel` sets out from, and what it makes of those that arrived.
-        here = _choose(is_start, point, moved) if not checks_return else point
-        arrival = End(phase, here, integrator.auxiliary_energies(local, here, step_size))
-        return i + 1, moved, _choose(is_start, arrival, start), _choose(tf.equal(i, 1), arrival, end)
+            point = point._replace(ledger=_check_return(integrator, local, ends[-2].phase, point, _is(i, 2)))
+            back = integrator.begin(local, point.position, -point.momentum, step_size, point.ledger)
+            departing, travels = _choose(is_start, point, back), is_start | _is(i, 1)
+        moved = departing
+        if integrator.has_auxiliary_variables or travels is not False:
+            steps = _choose(travels, num_steps, tf.zeros_like(num_steps))
+            moved = integrator.travel(hamiltonian, local, departing, Leg(step_size, steps, is_start))
+        arrival = End(phase, (), ())
+        if integrator.has_auxiliary_variables:
+            # They are what `travel` sets out from at the start, and what it makes of those that arrive at the end.
+            here = _choose(is_start, point, moved)
+            arrival = End(phase, here, integrator.auxiliary_energies(local, here, step_size))
+        return i + 1, moved, (*ends[1:], arrival)
 
-    blank = integrator.blank(hamiltonian, position, known)
-    nowhere = End(PhasePoint.zeros_like(position), blank, tf.zeros_like(position))
-    num_visits = 3 if checks_return else 2
-    first = (tf.constant(0), blank, nowhere, nowhere)
-    _, point, start, end = tf.while_loop(lambda i, *_: i < num_visits, visit, first)
-    return Trajectory(start, end, point.ledger)
+    blank = integrator.blank(hamiltonian, position, step_size, known)
+    nowhere = End(PhasePoint.zeros_like(position), (), ())
+    if integrator.has_auxiliary_variables:
+        nowhere = nowhere._replace(point=blank, auxiliary_energies=tf.zeros_like(position))
+    ends = (nowhere,) * num_visits
+    if integrator.ends_are_cheap:
+        point = blank
+        for i in range(num_visits):
+            _, point, ends = visit(i, point, ends)
+    else:
+        first = (tf.constant(0), blank, ends)
+        _, point, ends = tf.while_loop(lambda i, *_: i < num_visits, visit, first)
+    return Trajectory(ends[0], ends[1], point.ledger)
+
+
+def _is(i: int | tf.Tensor, number: int) -> bool | tf.Tensor:
+    return tf.equal(i, number) if tf.is_tensor(i) else i == number
+
+
+def _cond(condition: bool | tf.Tensor, chosen: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    """`tf.cond`, or the branch itself where it is known while tracing."""
+    if isinstance(condition, bool):
+        return chosen() if condition else otherwise()
+    return tf.cond(condition, chosen, otherwise)
 
 
 def _check_return(
@@ -149,16 +172,21 @@ def _check_return(
     return point.ledger.fail(has_returned & ~(missed <= integrator.reversibility_tolerance), Status.NOT_REVERSIBLE)
 
 
-def _choose(condition: tf.Tensor, chosen: Any, otherwise: Any) -> Any:
+def _choose(condition: bool | tf.Tensor, chosen: Any, otherwise: Any) -> Any:
     """`chosen` if a scalar condition holds, for nests of tensors."""
+    if isinstance(condition, bool):
+        return chosen if condition else otherwise
     return tf.nest.map_structure(lambda x, y: tf.where(condition, x, y), chosen, otherwise)
 
 
 def _accepting(trajectory: Trajectory) -> Proposal:
     """The proposal of a trajectory. A chain that failed proposes to stay where it is, and is refused."""
     start, end = trajectory.start.phase, trajectory.end.phase
-    auxiliary = tf.reduce_sum(trajectory.end.auxiliary_energies - trajectory.start.auxiliary_energies, axis=-1)
-    energy_change = kinetic_energy_change(start, end) + auxiliary
+    energy_change = kinetic_energy_change(start, end)
+    if tf.is_tensor(trajectory.end.auxiliary_energies):
+        # Subtracted before the sum, as in `kinetic_energy_change`.
+        terms = trajectory.end.auxiliary_energies - trajectory.start.auxiliary_energies
+        energy_change += tf.reduce_sum(terms, axis=-1)
     total_change = energy_change + start.log_prob - end.log_prob
     all_finite = tf.math.is_finite(total_change) & tf.reduce_all(
         tf.math.is_finite(end.position) & tf.math.is_finite(end.gradient) & tf.math.is_finite(end.momentum), axis=-1

@@ -96,12 +96,14 @@ class Metric(abc.ABC):
         factor = self.factorize(parameters)
 
         def energy_gradient(momentum: tf.Tensor) -> tf.Tensor:
-            return tape.gradient(
+            gradient = tape.gradient(
                 parameters,
                 position,
                 output_gradients=factor.energy_cotangent(momentum),
                 unconnected_gradients=tf.UnconnectedGradients.ZERO,
             )
+            gradient.set_shape(position.shape)  # which broadcasting inside a metric may have lost
+            return gradient
 
         return LocalMetric(known.log_prob, known.gradient, factor, energy_gradient)
 

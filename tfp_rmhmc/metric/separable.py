@@ -193,7 +193,7 @@ class SeparableFactor(Factor):
     def energy_cotangent(self, covector: tf.Tensor) -> list[tf.Tensor]:
         """`u (C^-1 u) - 1` with `u = S^-1 p`, for each block's log scales."""
         blocks = zip(self._partition.split(covector), self._scales, self._correlations, strict=True)
-        return [_scale_cotangent(p * scale, correlation)[1] for p, scale, correlation in blocks]
+        return [p * scale * correlation.solve(p * scale) - 1.0 for p, scale, correlation in blocks]
 
     def _each(self, fn: Callable[[tf.Tensor, tf.Tensor, Correlation], tf.Tensor], flat: tf.Tensor) -> tf.Tensor:
         blocks = zip(self._partition.split(flat), self._scales, self._correlations, strict=True)
@@ -270,23 +270,26 @@ class _ScaledBlocks(Separation):
         with tf.GradientTape() as tape:
             tape.watch(positions)
             log_scales = self.log_scales(group, positions)
-            # A number's derivative is not asked for; others are taken in the shape of their block.
-            varying = [
-                tf.broadcast_to(log_scale, tf.shape(momenta[b]))
-                for b, log_scale in zip(group, log_scales, strict=True)
-                if log_scale.shape.rank > 0
-            ]
-        velocities, cotangents = [], []
+        velocities, varying, cotangents = [], [], []
         for b, log_scale in zip(group, log_scales, strict=True):
-            scale = tf.exp(log_scale)
-            solved, cotangent = _scale_cotangent(momenta[b] * scale, self._correlations[b])
-            velocities.append(scale * solved)
-            cotangents += [cotangent] if log_scale.shape.rank > 0 else []
+            velocity = self._velocity(b, log_scale, momenta[b])
+            velocities.append(velocity)
+            if log_scale.shape.rank > 0:  # a number has no derivative
+                varying.append(log_scale)
+                cotangents.append(_scale_cotangent(momenta[b], velocity, log_scale))
         # None where a group has nothing to do with a block: constant scales cost no derivative.
         pulls = [None] * len(positions)
         if varying:
             pulls = tape.gradient(varying, list(positions), output_gradients=cotangents)
         return KineticTerms(velocities, pulls)
+
+    def _velocity(self, block: int, log_scale: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
+        """`S^-1 C^-1 S^-1 p` of a block. A scale that all coordinates share commutes with C."""
+        solve = self._correlations[block].solve
+        if log_scale.shape.rank == 0 or log_scale.shape[-1] == 1:
+            return tf.exp(2.0 * log_scale) * solve(momentum)
+        scale = tf.exp(log_scale)
+        return scale * solve(scale * momentum)
 
 
 def _coloured(depends_on: Sequence[set[int]], sizes: Sequence[int]) -> list[list[int]]:
@@ -311,10 +314,21 @@ def _coloured(depends_on: Sequence[set[int]], sizes: Sequence[int]) -> list[list
     return ([constants] if constants else []) + groups
 
 
-def _scale_cotangent(scaled: tf.Tensor, correlation: Correlation) -> tuple[tf.Tensor, tf.Tensor]:
-    """`C^-1 u`, and the derivative `u (C^-1 u) - 1` of `-sum log_scale + 1/2 u' C^-1 u`, for `u = exp(log_scale) p`."""
-    solved = correlation.solve(scaled)
-    return solved, scaled * solved - 1.0
+def _scale_cotangent(momentum: tf.Tensor, velocity: tf.Tensor, log_scale: tf.Tensor) -> tf.Tensor:
+    """The derivative of K_b with respect to log scales, `p_i v_i - 1` for each coordinate, in the log scales' shape.
+
+    Args:
+      momentum: `p: [batch..., d]`.
+      velocity: `v = G_b^-1 p`.
+      log_scale: which broadcasts to that shape.
+    """
+    products = momentum * velocity
+    if log_scale.shape == products.shape:
+        return products - 1.0
+    if log_scale.shape == products.shape[:-1] + [1]:  # shared by all coordinates, as a rule
+        return tf.reduce_sum(products, axis=-1, keepdims=True) - float(products.shape[-1])
+    _, axes = tf.raw_ops.BroadcastGradientArgs(s0=tf.shape(products), s1=tf.shape(log_scale))
+    return tf.reshape(tf.reduce_sum(products - 1.0, axis=axes), tf.shape(log_scale))
 
 
 def _checked_blocks(blocks: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -20,8 +20,15 @@ import tensorflow as tf
 __all__ = ['KineticTerms', 'Partition', 'Separation']
 
 
+# Up to so many pieces, slices and their concatenation are faster than gathering single coordinates.
+_MAX_PIECES = 32
+
+
 class Partition:
     """The flat coordinates `[batch..., D]` in blocks `[batch..., d_b]`, each coordinate in exactly one.
+
+    Blocks are cut into pieces of neighbouring coordinates, so that blocks that are slices, or a few of them, cost no
+    gather.
 
     Args:
       blocks: the indices of each block.
@@ -31,8 +38,13 @@ class Partition:
         self.blocks = [np.asarray(block, np.int32) for block in blocks]
         self.sizes = [len(block) for block in self.blocks]
         order = np.concatenate(self.blocks)
-        self._is_contiguous = bool(np.array_equal(order, np.arange(len(order))))
         self._inverse = np.argsort(order).astype(np.int32)
+        # The pieces of each block, as (first coordinate, length), and where each stands among all pieces of the flat
+        # vector.
+        self._pieces = [_pieces(block) for block in self.blocks]
+        starts = sorted(start for pieces in self._pieces for start, _ in pieces)
+        self._places = [[starts.index(start) for start, _ in pieces] for pieces in self._pieces]
+        self._lengths = np.diff([*starts, len(order)]).tolist()
 
     @classmethod
     def contiguous(cls, sizes: Sequence[int]) -> Partition:
@@ -42,16 +54,36 @@ class Partition:
 
     def split(self, flat: tf.Tensor) -> list[tf.Tensor]:
         """`[batch..., D]` -> `[batch..., d_b]` for each block."""
-        if len(self.blocks) == 1 and self._is_contiguous:
+        if len(self._lengths) == 1:
             return [flat]
-        if self._is_contiguous:
-            return tf.split(flat, self.sizes, axis=-1)
-        return [tf.gather(flat, block, axis=-1) for block in self.blocks]
+        if len(self._lengths) > _MAX_PIECES:
+            return [tf.gather(flat, block, axis=-1) for block in self.blocks]
+        pieces = tf.split(flat, self._lengths, axis=-1)
+        return [_concatenated([pieces[place] for place in places]) for places in self._places]
 
     def join(self, blocks: Sequence[tf.Tensor]) -> tf.Tensor:
         """The inverse of `split`."""
-        joined = blocks[0] if len(blocks) == 1 else tf.concat(blocks, axis=-1)
-        return joined if self._is_contiguous else tf.gather(joined, self._inverse, axis=-1)
+        if len(self._lengths) > _MAX_PIECES:
+            return tf.gather(_concatenated(blocks), self._inverse, axis=-1)
+        ordered: list[tf.Tensor] = [None] * len(self._lengths)
+        for block, pieces, places in zip(blocks, self._pieces, self._places, strict=True):
+            lengths = [length for _, length in pieces]
+            for place, piece in zip(
+                places, [block] if len(pieces) == 1 else tf.split(block, lengths, axis=-1), strict=True
+            ):
+                ordered[place] = piece
+        return _concatenated(ordered)
+
+
+def _pieces(block: np.ndarray) -> list[tuple[int, int]]:
+    """The runs of consecutive indices of a block, as (first, length)."""
+    ends = [*(np.flatnonzero(np.diff(block) != 1) + 1), len(block)]
+    begins = [0, *ends[:-1]]
+    return [(int(block[begin]), int(end - begin)) for begin, end in zip(begins, ends, strict=True)]
+
+
+def _concatenated(pieces: Sequence[tf.Tensor]) -> tf.Tensor:
+    return pieces[0] if len(pieces) == 1 else tf.concat(pieces, axis=-1)
 
 
 class KineticTerms(NamedTuple):
