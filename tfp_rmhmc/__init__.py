@@ -2,6 +2,7 @@
 
 from tfp_rmhmc import keras
 from tfp_rmhmc._version import __version__
+from tfp_rmhmc.adaptation import RandomTrajectoryLength, WorstCoordinateLengthAdaptation
 from tfp_rmhmc.data_sum import SumOverBatches, SumOverReplicas
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.diagnostic import default_trace_fn, initial_velocity_getter_fn, proposed_velocity_getter_fn
@@ -74,6 +75,7 @@ __all__ = [
     'PosteriorDraws',
     'Proposal',
     'PullbackMetric',
+    'RandomTrajectoryLength',
     'RiemannianHMC',
     'SeparableLeapfrog',
     'SeparableMetric',
@@ -87,6 +89,7 @@ __all__ = [
     'UncalibratedExplicitRiemannianHMC',
     'UncalibratedImplicitRiemannianHMC',
     'UncalibratedRiemannianHMC',
+    'WorstCoordinateLengthAdaptation',
     '__version__',
     'default_trace_fn',
     'initial_velocity_getter_fn',

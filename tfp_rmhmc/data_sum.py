@@ -2,9 +2,9 @@
 
     l(q) = base(q) + sum_b term(b, q)
 
-Value, gradient and Hessian are linear in l, so each is itself a sum over the data, made in one pass: `apply`. Derivatives
-of these sums are sums of vector-Jacobian products, again one pass over the data for each reverse pass. So nothing of a
-batch outlives its turn, at any order of derivative.
+Value, gradient and Hessian are linear in l, so each is itself a sum over the data, which `apply` makes in one pass. The
+derivatives of these sums are sums of vector-Jacobian products: one more pass over the data for each reverse pass. So no
+batch has to stay in memory after its turn, at any order of derivative.
 """
 
 from __future__ import annotations

@@ -6,7 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ['default_trace_fn', 'find_result', 'initial_velocity_getter_fn', 'proposed_velocity_getter_fn', 'trace']
+__all__ = [
+    'default_trace_fn',
+    'find_result',
+    'initial_velocity_getter_fn',
+    'proposed_velocity_getter_fn',
+    'replace_result',
+    'trace',
+]
 
 # Where TFP's wrappers keep the results of the kernel that they wrap.
 _NESTS = ('inner_results', 'accepted_results')
@@ -20,6 +27,15 @@ def find_result(kernel_results: Any, name: str) -> Any:
             if found is not None:
                 return found
     return getattr(kernel_results, name, None)
+
+
+def replace_result(kernel_results: Any, name: str, value: Any) -> Any:
+    """The results with the field `name` of the innermost results that have it replaced; raises if none has it."""
+    for nest in _NESTS:
+        inner = getattr(kernel_results, nest, None)
+        if inner is not None and find_result(inner, name) is not None:
+            return kernel_results._replace(**{nest: replace_result(inner, name, value)})
+    return kernel_results._replace(**{name: value})
 
 
 def trace(state: Any, kernel_results: Any) -> dict[str, tf.Tensor]:

@@ -1,7 +1,8 @@
 """Random numbers that are the same eagerly, in a graph and under XLA.
 
-TensorFlow's stateless integers are the same everywhere for seeds that are not negative (XLA extends the sign of others in
-its own way), but floating-point draws are not. So seeds lose their sign here, and normals are made of integers.
+TensorFlow's stateless floating-point draws differ between eager code and XLA. Its stateless integers do not, if the seed is
+not negative (XLA extends the sign of negative ones in its own way). So this module drops the sign of seeds, and makes
+normal draws of integers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import math
 from typing import Any
 
 import tensorflow as tf
+
+from tfp_rmhmc.xla import is_compiled_by_xla
 
 __all__ = ['split_seed', 'standard_normal_like']
 
@@ -34,13 +37,14 @@ def standard_normal_like(x: tf.Tensor, seed: Any) -> tf.Tensor:
     uniform = (tf.cast(bits, x.dtype) + 0.5) * tf.constant(unit, x.dtype)  # in (0, 1], dense near 0
     draw = tf.sqrt(-2.0 * tf.math.log(uniform[0])) * tf.cos(2.0 * math.pi * uniform[1])
     draw.set_shape(x.shape)
-    return _not_constant(draw)
+    return _not_constant(draw) if is_compiled_by_xla() else draw
 
 
 def _not_constant(x: tf.Tensor) -> tf.Tensor:
     """`x` itself, by a loop of one round.
 
-    XLA compiles anew for each value of an input that it thinks it needs at compile time, and it thinks so of the seed when
-    third derivatives are taken at a position that depends on it. It does not look through variables of a loop.
+    XLA compiles a program anew for each value of an input that it believes it must know at compile time. It believes so of
+    the seed when third derivatives are taken at a position that depends on the seed. It does not look through a loop's
+    variables.
     """
     return tf.while_loop(lambda i, _: i < 1, lambda i, total: (i + 1, total + x), (tf.constant(0), tf.zeros_like(x)))[1]

@@ -164,7 +164,7 @@ def test_effective_samples_per_gradient_on_the_funnel(dimension, step, length, l
     inner = rm.RiemannianHMC(
         funnel_of_parts, np.float64(step), 1, metric=funnel_metric(dimension), store_parameters_in_results=True
     )
-    kernel = rm.sampling.RandomTrajectoryLength(inner, length)
+    kernel = rm.RandomTrajectoryLength(inner, length)
     start = targets.funnel_draws(64, dimension)
 
     @tf.function(autograph=False, jit_compile=True)
@@ -173,7 +173,10 @@ def test_effective_samples_per_gradient_on_the_funnel(dimension, step, length, l
             300,
             [tf.constant(start[:, :1]), tf.constant(start[:, 1:])],
             kernel=kernel,
-            trace_fn=lambda _, results: (results.log_accept_ratio, results.accepted_results.num_leapfrog_steps),
+            trace_fn=lambda _, results: (
+                results.inner_results.log_accept_ratio,
+                results.inner_results.accepted_results.num_leapfrog_steps,
+            ),
             seed=(1, 2),
         )
 

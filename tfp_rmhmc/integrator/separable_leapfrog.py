@@ -109,9 +109,10 @@ class SeparableLeapfrog(Integrator):
         return _Evaluated(q, p, point.ledger, log_prob, partition.split(gradient), half)
 
     def travel(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: _Evaluated, leg: Leg) -> _Evaluated:
-        """Nothing can fail on the way, so that the evaluations of all steps are counted at once."""
+        """Nothing can fail on the way, so that the gradients of all steps are counted at once."""
         end = super().travel(hamiltonian, local, point, leg)
-        return end._replace(ledger=end.ledger.evaluated(leg.num_steps * len(composition(self.order))))
+        gradients = end.ledger.metric_evaluations + leg.num_steps * len(composition(self.order))
+        return end._replace(ledger=end.ledger._replace(metric_evaluations=gradients))
 
     def complete(self, local: LocalHamiltonian, point: _Evaluated) -> _Evaluated:
         """The last half step of U."""

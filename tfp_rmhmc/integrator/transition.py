@@ -115,7 +115,7 @@ def fly(
     def visit(i: int | tf.Tensor, point: Any, ends: tuple[End, ...]) -> tuple[int | tf.Tensor, Any, tuple[End, ...]]:
         is_start = _is(i, 0)
         local = hamiltonian.at(point.position, integrator.known(point))
-        ledger = point.ledger.evaluated(1)
+        ledger = point.ledger if integrator.ends_are_cheap else point.ledger.evaluated(1)
         point = _cond(
             is_start,
             lambda: launch(local, ledger),

@@ -10,10 +10,10 @@ __all__ = ['UncalibratedRiemannianHMCResults']
 class UncalibratedRiemannianHMCResults(NamedTuple):
     """The fields of TFP's `UncalibratedHamiltonianMonteCarloKernelResults`, and what a curved space adds.
 
-    Of what depends on the position, only `target_log_prob` and `grads_target_log_prob` are read by the next transition:
-    `ReplicaExchangeMC` swaps states and refreshes those two and nothing else. The calibrated kernels keep this tuple in
-    `accepted_results` and `proposed_results`; a rejected chain's status is in the latter. Shapes are `[batch...]`, or those
-    of the state parts for momenta, velocities and gradients.
+    The next transition reads two of the fields that depend on the position, `target_log_prob` and `grads_target_log_prob`,
+    and no others: `ReplicaExchangeMC` swaps states and refreshes only those two. The calibrated kernels keep this tuple
+    twice, in `accepted_results` and in `proposed_results`; look for the status of a rejected proposal in the latter.
+    Momenta, velocities and gradients have the shapes of the state parts, all other fields `[batch...]`.
 
     Attributes:
       log_acceptance_correction: what the accept step adds to the change of `target_log_prob`; -inf for a failed chain.

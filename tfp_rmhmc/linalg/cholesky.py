@@ -1,8 +1,8 @@
 """Cholesky decompositions and inverses of many small matrices, by whichever solver the surrounding program runs fastest.
 
-In a graph and eagerly that is LAPACK's (on a GPU the vendor's). XLA's own is a loop over columns of one matrix at a time;
-`sweep` is a loop over rows of all matrices at once, the batch being the contiguous dimension: seven times faster for many
-matrices of 25 rows, ten times of 50.
+A graph and eager code call LAPACK (on a GPU the vendor's library). XLA's own decomposition loops over the columns of one
+matrix at a time. `sweep` loops over the rows of all matrices at once, with the batch as the contiguous dimension: for many
+matrices it is seven times faster with 25 rows, and ten times with 50.
 """
 
 from __future__ import annotations

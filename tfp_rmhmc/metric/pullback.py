@@ -17,9 +17,10 @@ __all__ = ['PullbackMetric']
 class PullbackMetric(DenseMetric):
     """`G_y(y) = J' G_x(x(y)) J` with `J = dx/dy`: a metric of the original space x for a kernel that moves in y.
 
-    `TransformedTransitionKernel` lets its inner kernel move in y with `x = bijector(y)`. Metrics made of the kernel's own
-    log density (`SoftAbsMetric`, `MongeMetric`, ...) follow it by themselves; a `FisherMetric` or a `GaussNewtonMetric`
-    written in x needs this pull-back. Cost on top of the metric's: one Jacobian of the bijector and two products.
+    Inside `TransformedTransitionKernel` the inner kernel moves in y, with `x = bijector(y)`. Metrics made of the kernel's
+    own log density (`SoftAbsMetric`, `MongeMetric`, ...) follow the change of coordinates by themselves. A `FisherMetric`
+    or a `GaussNewtonMetric` that you wrote in x does not: wrap it in this pull-back. Cost on top of the metric's: one
+    Jacobian of the bijector and two products.
 
     Args:
       metric: a metric given by its matrix: `FisherMetric`, `GaussNewtonMetric`, `HessianMetric` or `EuclideanMetric`.

@@ -3,6 +3,5 @@
 from tfp_rmhmc.sampling.compilation import prefers_xla
 from tfp_rmhmc.sampling.posterior import sample_posterior
 from tfp_rmhmc.sampling.result import PosteriorDraws
-from tfp_rmhmc.sampling.trajectory import RandomTrajectoryLength
 
-__all__ = ['PosteriorDraws', 'RandomTrajectoryLength', 'prefers_xla', 'sample_posterior']
+__all__ = ['PosteriorDraws', 'prefers_xla', 'sample_posterior']

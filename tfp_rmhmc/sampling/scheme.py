@@ -9,9 +9,9 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_rmhmc.adaptation import RandomTrajectoryLength
 from tfp_rmhmc.kernel import ExplicitRiemannianHMC, ImplicitRiemannianHMC, RiemannianHMC
 from tfp_rmhmc.metric import Metric
-from tfp_rmhmc.sampling.trajectory import RandomTrajectoryLength
 
 __all__ = ['KERNELS', 'adaptive_kernel']
 
