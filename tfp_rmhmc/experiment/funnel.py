@@ -18,7 +18,7 @@ __all__ = ['funnel_log_prob', 'kl_of_v', 'run']
 
 DIMENSION = 11
 NAMES = {'nuts': 'NUTS', 'hmc': 'HMC, hand-tuned', 'implicit': 'implicit RMHMC', 'explicit': 'explicit RMHMC'}
-# Step size and number of steps. HMC's are the paper's; RMHMC's trajectories are longer than the paper's 3.5, which pays.
+# Step size and number of steps. HMC's are the paper's. RMHMC does better with trajectories longer than the paper's 3.5.
 SETTINGS = {'hmc': (0.2, 25), 'implicit': (0.4, 18), 'explicit': (0.15, 50)}
 METRICS = {
     'softabs': lambda: rm.SoftAbsMetric(structure='arrowhead'),  # v scales all others alike
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     dtype = np.dtype(arguments.dtype).type
     kinds = list(NAMES) if arguments.kernel == 'all' else [arguments.kernel]
     num_draws = arguments.draws or (100 if arguments.quick else 1000)
-    # The paper's 10^5 draws of the baselines: a hundred times cheaper each.
+    # The baselines make 10^5 draws, as in the paper: each of their draws is a hundred times cheaper.
     num_baseline = 25 * num_draws
     start = np.random.default_rng(arguments.seed).normal(size=(arguments.chains, DIMENSION)).astype(dtype)
     print(f'10 + 1 dimensional funnel, {arguments.chains} chains, {arguments.dtype}, seed {arguments.seed}')
@@ -169,7 +169,7 @@ def figures(done: dict[str, Run], out: pathlib.Path) -> list[str]:
         axes[0].set(xlabel='draws, all chains', ylabel='KL of v')
         axes[1].axhline(0.0, color='black', lw=0.5)
         axes[1].set(xlabel='lag', ylabel='autocorrelation of v')
-        axes[1].legend(frameon=False, fontsize=8, loc='upper right')  # where no line is; those of the left cross it all
+        axes[1].legend(frameon=False, fontsize=8, loc='upper right')  # free of lines, unlike the left panel
 
     paths = [
         save_figure(out / 'funnel_marginal.png', histogram, len(done)),

@@ -1,4 +1,4 @@
-"""The paper's appendix on Omega: one trajectory (L = 40, step size 0.012 and 0.12) of its explicit integrator for each."""
+"""The paper's appendix on Omega: for each value, explicit trajectories of L = 40 steps of size 0.012 and 0.12."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ __all__ = ['run', 'trajectory']
 
 OMEGAS = (0.0, 1.0, 10.0, 100.0, 472.0)
 NUM_STEPS = 40
-STEP_SIZES = (0.012, 0.12)  # the paper's, which in units of the metric is half a standard deviation in all, and a long one
+# The paper's step size, and one ten times as long. In units of the metric, all steps of the paper's size together are
+# as long as half a standard deviation.
+STEP_SIZES = (0.012, 0.12)
 BETA = 0.01
 
 
 def trajectory(kernel_of: Any, start: np.ndarray, num_steps: int, seed: int) -> np.ndarray:
-    """Positions `[num_steps + 1, D]` along the trajectory of an uncalibrated kernel, a function of the number of steps.
+    """Positions `[num_steps + 1, D]` along the trajectory of an uncalibrated kernel.
 
-    The momentum is that of the seed, the same for every kernel.
+    `kernel_of` returns the kernel for a given number of steps. The momentum depends on the seed only: it is the same
+    for every kernel.
     """
     explicit_seed = tf.constant([0, seed])
     # An explicit kernel draws the momentum with one half of its seed and the copies' differences with the other.

@@ -13,7 +13,10 @@ __all__ = ['log_density', 'make_data', 'metric']
 
 
 def make_data(num: int, weights: np.ndarray, variance: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs `[num, D]` whose last column is 1, and labels in (0, 1): the paper's, one draw of the weights for each."""
+    """Inputs `[num, D]` whose last column is 1, and labels in (0, 1).
+
+    As in the paper, each label comes from its own draw of the weights.
+    """
     rng = np.random.default_rng(seed)
     x = np.concatenate([rng.normal(size=(num, len(weights) - 1)), np.ones((num, 1))], axis=1)
     drawn = weights + np.sqrt(variance) * rng.normal(size=(num, len(weights)))
@@ -21,7 +24,7 @@ def make_data(num: int, weights: np.ndarray, variance: float, seed: int) -> tupl
 
 
 def log_density(x: np.ndarray, y: np.ndarray, beta: float) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Of weights `[batch..., D]`, with a prior of precision `beta`."""
+    """The log density of weights `[batch..., D]`, with a prior of precision `beta`."""
 
     def log_prob(w: tf.Tensor) -> tf.Tensor:
         logits = tf.linalg.matvec(tf.cast(x, w.dtype), w)
@@ -32,5 +35,5 @@ def log_density(x: np.ndarray, y: np.ndarray, beta: float) -> Callable[[tf.Tenso
 
 
 def metric(x: np.ndarray, beta: float) -> rm.GaussNewtonMetric:
-    """The Fisher information plus the prior's precision: here also the Hessian."""
+    """The Fisher information plus the prior's precision; here this is also the Hessian of minus the log density."""
     return rm.GaussNewtonMetric(lambda w: tf.linalg.matvec(tf.cast(x, w.dtype), w), 'bernoulli', beta)

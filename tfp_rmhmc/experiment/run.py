@@ -25,7 +25,7 @@ class Run:
       trace: arrays `[num_draws, chains]`.
       seconds: wall time of everything.
       sampling_seconds: the same without tracing and compilation, estimated from all chunks but the first.
-      is_complete: whether it was not interrupted.
+      is_complete: whether the run reached its end without an interruption.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Run:
     is_complete: bool
 
     def effective_sample_size(self, index: int = 0) -> float:
-        """Of one coordinate, over all chains."""
+        """The effective sample size of one coordinate, over all chains."""
         draws = self.draws[..., index]
         if len(draws) < 4:
             return float('nan')
@@ -53,7 +53,7 @@ def run_kernel(
     seed: int,
     jit_compile: bool,
 ) -> Run:
-    """Draws from every chain of `start: [chains, D]`; Ctrl-C ends it early, with what there is."""
+    """Draws from every chain of `start: [chains, D]`; Ctrl-C ends it early, with the draws made so far."""
     total = num_draws + num_warmup
     bar = progress_bar(total, None)
     bar.set_description(name)

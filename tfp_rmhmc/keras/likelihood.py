@@ -17,11 +17,11 @@ tfd = tfp.distributions
 
 
 class Likelihood:
-    """What the outputs `[batch..., N, K]` of a network say about the observations, one distribution for each of N.
+    """The distribution of each of N observations, given the outputs `[batch..., N, K]` of a network.
 
     Args:
-      distribution_fn: from outputs to a `tfd.Distribution`; what dimensions its log density has beyond `[batch..., N]`
-        are summed.
+      distribution_fn: from outputs to a `tfd.Distribution`. If its log density has dimensions beyond `[batch..., N]`,
+        they are summed over.
     """
 
     has_log_scale = False  # whether the state has one more part, `[batch..., 1]`
@@ -33,19 +33,19 @@ class Likelihood:
         self._distribution_fn = distribution_fn
 
     def distribution(self, outputs: tf.Tensor, log_scale: tf.Tensor | None = None) -> tfp.distributions.Distribution:
-        """Of the observations."""
+        """The distribution of the observations."""
         del log_scale
         return self._distribution_fn(outputs)
 
     def observations(self, y: Any, outputs: tf.Tensor) -> tf.Tensor:
-        """`y` as the distribution wants it; raises one sentence if it does not belong to `outputs: [N, K]`."""
+        """`y` as the distribution wants it; raises an error of one sentence if it does not fit `outputs: [N, K]`."""
         y = tf.convert_to_tensor(y)
         if y.shape.rank == 0 or not y.shape[:1].is_compatible_with(outputs.shape[:1]):
             raise ValueError(f'`y` must have one row for each of {outputs.shape[0]} rows of `x`, got shape {y.shape}.')
         return y
 
     def log_prob(self, y: tf.Tensor, outputs: tf.Tensor, log_scale: tf.Tensor | None = None) -> tf.Tensor:
-        """Of each observation: `[batch..., N]`."""
+        """The log density of each observation: `[batch..., N]`."""
         log_prob = self.distribution(outputs, log_scale).log_prob(y)
         return tf.reduce_sum(log_prob, axis=list(range(outputs.shape.rank - 1, log_prob.shape.rank)))
 
@@ -55,7 +55,7 @@ class Likelihood:
         return distribution.mean(), distribution.variance()
 
     def natural_parameters(self, outputs: tf.Tensor, log_scale: tf.Tensor | None) -> tf.Tensor:
-        """What `information_fn` is about: the outputs, and beside them the log scale if there is one."""
+        """The parameters that `information_fn` takes: the outputs, and beside them the log scale if there is one."""
         del log_scale
         return outputs
 
@@ -159,7 +159,7 @@ def likelihood_of(
 
 
 def _like_outputs(y: Any, outputs: tf.Tensor) -> tf.Tensor:
-    """`y` in the shape of the outputs; a vector serves for a single output."""
+    """`y` in the shape of the outputs; with a single output it may be a vector."""
     y = tf.cast(y, outputs.dtype)
     if y.shape.rank == outputs.shape.rank - 1 and outputs.shape[-1] == 1:
         y = y[..., tf.newaxis]

@@ -33,7 +33,7 @@ class Network:
         variables = model.trainable_variables
         self.weights = [tf.constant(_value_of(v)) for v in variables]
         self.names = _names_of(variables, model.name)
-        # Copies: constants, as far as any derivative or later training is concerned.
+        # Copied into constants, so that no derivative and no later training involves the variables.
         self._others = [tf.constant(_value_of(v)) for v in model.non_trainable_variables]
         self._loops_over_chains = any(
             kind in type(layer).__name__ for layer in _layers_of(model) for kind in _LOOPED_LAYERS
@@ -67,7 +67,7 @@ class Network:
         if hasattr(self._model, 'stateless_call'):
             outputs, _ = self._model.stateless_call(list(weights), self._others, x, training=False)
             return tf.convert_to_tensor(outputs)
-        # Eager operations read a variable's memory, past the substitute; operations of a graph do not.
+        # Eager operations read a variable's memory and so miss the substitute; operations of a graph see it.
         call = tf.function(self._call_tf_keras, autograph=False) if tf.executing_eagerly() else self._call_tf_keras
         return call(x, list(weights))
 
@@ -79,7 +79,7 @@ class Network:
 
 @contextlib.contextmanager
 def _substituted(variables: Sequence[Any], values: Sequence[tf.Tensor]) -> Iterator[None]:
-    """Lets each `tf.Variable` read as a tensor, for models that have no `stateless_call`."""
+    """Makes each variable return the given value when it is read, for models that have no `stateless_call`."""
     try:
         for variable, value in zip(variables, values, strict=True):
             variable.value = lambda value=value: value
@@ -111,7 +111,7 @@ def _check_model(model: Any) -> None:
 
 
 def _layers_of(model: Any) -> list[Any]:
-    """The model's layers, those of nested models too."""
+    """The model's layers, including those of nested models."""
     flatten = getattr(model, '_flatten_layers', None)
     return list(flatten(include_self=False)) if flatten is not None else list(model.layers)
 
@@ -121,6 +121,6 @@ def _value_of(variable: Any) -> np.ndarray:
 
 
 def _names_of(variables: Sequence[Any], model_name: str) -> list[str]:
-    """`layer/weight`, with a number where two are alike."""
+    """`layer/weight`, with a number appended where two would be the same."""
     names = [getattr(v, 'path', v.name).removeprefix(f'{model_name}/').removesuffix(':0') for v in variables]
     return [name if names.count(name) == 1 else f'{name}_{names[:i].count(name)}' for i, name in enumerate(names)]

@@ -49,9 +49,9 @@ def make_posterior(
       prior: standard deviations of independent normals of mean 0. By default `'fan_in'`: 1 / sqrt(fan-in) for kernels, 1
         for biases and the rest; or a number; or a dict from layer or weight names to numbers; or a list with one per
         weight; or a callable from the weights to their log density `[batch...]`.
-      noise_scale: of the Gaussian likelihood; None infers it: the state then has one more part, its logarithm, N(-1, 1) a
-        priori.
-      batch_size: if given, the log density is summed over batches of this size, and never holds more than one.
+      noise_scale: standard deviation of the Gaussian likelihood. With None it is inferred: the state then has one more
+        part, its logarithm, N(-1, 1) a priori.
+      batch_size: if given, the log density is summed over batches of this size, and only one is evaluated at a time.
 
     Returns:
       A `KerasPosterior`.
@@ -109,7 +109,7 @@ class KerasPosterior:
         return self._network.dimension + int(self._likelihood.has_log_scale)
 
     def log_prior(self, *parts: tf.Tensor) -> tf.Tensor:
-        """Of state parts `[batch..., shape...]`: `[batch...]`."""
+        """The log prior density `[batch...]` of state parts `[batch..., shape...]`."""
         weights, log_scale = self._split(parts)
         log_prior = self._prior.log_prob(*weights) if isinstance(self._prior, NormalPrior) else self._prior(*weights)
         if log_scale is None:
@@ -120,12 +120,12 @@ class KerasPosterior:
         return log_prior + normal.log_prob(log_scale)[..., 0]
 
     def initial_state(self, num_chains: int | None = None, seed: Any = (0, 0), from_prior: bool = False) -> list[tf.Tensor]:
-        """State parts `[num_chains, shape...]`, or of one chain without that dimension.
+        """Initial state parts `[num_chains, shape...]`; `[shape...]` if `num_chains` is None.
 
         Args:
-          num_chains: all start at the model's weights when the posterior was made.
-          seed: int32[2], of the prior draws.
-          from_prior: whether to draw from the prior instead, each chain its own.
+          num_chains: number of chains. All start at the weights that the model had when the posterior was made.
+          seed: int32[2], for the draws from the prior.
+          from_prior: whether each chain starts at its own draw from the prior instead.
         """
         num = 1 if num_chains is None else num_chains
         if from_prior:
@@ -219,7 +219,7 @@ class KerasPosterior:
 
 
 def _check_data(network: Network, likelihood: Likelihood, x: Any, y: Any) -> tf.Tensor:
-    """The observations as tensors; raises one sentence if data, model and likelihood do not fit."""
+    """The observations as tensors; raises an error of one sentence if data, model and likelihood do not fit."""
     with tf.GradientTape() as tape:
         tape.watch(network.weights)
         outputs = network(x, network.weights)

@@ -14,9 +14,10 @@ __all__ = ['Predictive']
 
 
 class Predictive:
-    """A mixture over posterior draws, one component for each, of the likelihood at new inputs.
+    """The mixture of the likelihoods at new inputs, with one component for each posterior draw.
 
-    Every figure is made in one pass over the draws, `batch_size` at a time, so memory does not grow with their number.
+    Each result is computed in one pass over the draws, `batch_size` at a time, so memory does not grow with their
+    number.
 
     Args:
       outputs_fn: from state parts `[S, ...]` to the outputs `[S, N, K]` at the new inputs.
@@ -39,7 +40,7 @@ class Predictive:
 
     @property
     def num_draws(self) -> int:
-        """Components of the mixture."""
+        """The number of components of the mixture."""
         return len(self._draws[0])
 
     def _batches(self) -> Any:
@@ -79,7 +80,7 @@ class Predictive:
         return mean, np.maximum(second / self.num_draws - mean**2, 0.0)
 
     def accuracy(self, y: Any) -> float:
-        """The share of labels that are the predictive's most probable."""
+        """The share of observations whose label is the most probable one under the predictive distribution."""
         confidence, is_right = self._confidence(y)
         del confidence
         return float(np.mean(is_right))

@@ -75,7 +75,7 @@ class NormalPrior:
         ]
 
     def log_prob(self, *weights: tf.Tensor) -> tf.Tensor:
-        """Of weights `[batch..., shape...]`: `[batch...]`."""
+        """The log density `[batch...]` of weights `[batch..., shape...]`."""
         terms = []
         for weight, scale in zip(weights, self._scales, strict=True):
             axes = list(range(weight.shape.rank - scale.ndim, weight.shape.rank))
@@ -84,10 +84,10 @@ class NormalPrior:
         return tf.add_n(terms)
 
     def draw(self, num: int, seed: Any) -> list[tf.Tensor]:
-        """Weights `[num, shape...]`."""
+        """Draws of the weights, each `[num, shape...]`."""
         rng = np.random.default_rng(np.asarray(seed).view(np.uint32).tolist())
         return [tf.constant(scale * rng.standard_normal([num, *scale.shape]).astype(scale.dtype)) for scale in self._scales]
 
     def precision(self) -> np.ndarray:
-        """Of the flat, concatenated weights: `[D]`."""
+        """The prior precision of the flat, concatenated weights: `[D]`."""
         return np.concatenate([np.ravel(scale) ** -2.0 for scale in self._scales])

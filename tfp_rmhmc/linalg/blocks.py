@@ -8,7 +8,7 @@ import tensorflow as tf
 
 __all__ = ['map_blocks']
 
-# Matrices to a block: as many as fit, at D = 11, beside their eigenvectors.
+# Matrices in a block: at D = 11, as many as fit into the cache together with their eigenvectors.
 _BLOCK = 64
 
 

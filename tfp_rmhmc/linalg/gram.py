@@ -12,16 +12,17 @@ from tfp_rmhmc.linalg.constant import captured
 
 __all__ = ['WeightedGram']
 
-# Outer products are made beforehand up to so many numbers, 128 MB in float64.
+# Outer products are computed in advance if they hold at most this many numbers, 128 MB in float64.
 _MAX_PRODUCTS = 2**24
 
 
 class WeightedGram:
     """`X' diag(w) X` for one design `X: [K, D]` and many weights.
 
-    It is linear in the weights: one product with the outer products of X's rows, made beforehand, of which the lower
-    triangle is enough. All chains share that product, `K D (D + 1)` operations a chain, and so does its derivative. Where
-    the outer products would take too much memory each chain's `w X` is made, and the cost is twice that.
+    The result is linear in the weights: it is the product of the weights with the outer products of X's rows. These are
+    computed in advance, and only their lower triangles. One such product serves all chains, at `K D (D + 1)` operations
+    a chain, and the same holds for the derivative. Where the outer products would take too much memory, `w X` is
+    computed for each chain instead, at twice the cost.
     """
 
     def __init__(self, design: Any):
@@ -29,7 +30,7 @@ class WeightedGram:
         num_rows, dimension = self.design.shape
         self._products = None
         if num_rows * dimension * (dimension + 1) // 2 <= _MAX_PRODUCTS:
-            # The diagonal is halved: the matrix and its transpose are added.
+            # The diagonal is halved, because a call adds the lower triangle and its transpose.
             outer = self.design[:, :, np.newaxis] * self.design[:, np.newaxis, :]
             lower = outer * (np.tri(dimension) - 0.5 * np.eye(dimension))
             with tf.init_scope():  # a metric may be made while a function is traced

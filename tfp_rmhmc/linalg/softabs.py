@@ -1,9 +1,9 @@
 """`f(lam) = lam coth(alpha lam)`, its derivative and its divided differences, for every argument.
 
 All are computed through `F(x) = x coth(x)` of `x = alpha lam`, for which `f(lam) = F(x) / alpha`, `f' = F'` and
-`(f_i - f_j) / (lam_i - lam_j) = (F(x_i) - F(x_j)) / (x_i - x_j)`. Transcendental functions are taken of single
-eigenvalues, once; a pair of them costs a handful of additions and one division. `tf.where` chooses between forms of which
-each is fed only arguments that it can take, so that no branch makes a NaN or an infinity.
+`(f_i - f_j) / (lam_i - lam_j) = (F(x_i) - F(x_j)) / (x_i - x_j)`. Transcendental functions are evaluated once for each
+eigenvalue; each pair of eigenvalues costs a handful of additions and one division. `tf.where` chooses between formulas.
+Each formula is given only arguments that it can take, so that no branch makes a NaN or an infinity.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 __all__ = ['SoftAbs', 'softabs']
 
-# Up to here by the continued fraction, whose first omitted level is below 1e-16 of the value at 1.
+# Up to this z the continued fraction is used. At z = 1 its first omitted level is below 1e-16 of the value.
 _FRACTION_LIMIT = 1.0
 _FRACTION_LEVELS = (17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0)
 # Beyond this F(z) = z and F'(z) = 1 to rounding, in float64; clipping keeps exponentials finite, in float32 too.
@@ -38,16 +38,16 @@ class SoftAbs(NamedTuple):
 def softabs(lam: tf.Tensor, alpha: tf.Tensor) -> SoftAbs:
     """Value, derivative and divided differences of f at `lam: [..., D]`.
 
-    A divided difference is the quotient, or for close arguments the mean of the two derivatives. With a relative gap of r
-    the quotient loses `epsilon / r` and the mean `r^2 / 16`; changing over where the two are equal leaves 2e-11 in float64
-    and 2e-5 in float32, at worst.
+    A divided difference is the quotient, or for close arguments the mean of the two derivatives. With a relative gap of
+    r the quotient has an error of `epsilon / r`, and the mean one of `r^2 / 16`. The change is made at the r where the
+    two errors are equal, which leaves 2e-11 in float64 and 2e-5 in float32, at worst.
     """
     x = alpha * lam
     z = tf.abs(x)
     excess, magnitude = _excess_and_derivative(z)
     derivative = tf.sign(x) * magnitude
     epsilon = {tf.float64: 2.0**-52}.get(x.dtype, 2.0**-23)
-    near = 1.25 * epsilon ** (1.0 / 3.0) * z  # of both added up: r / 2 of their sum
+    near = 1.25 * epsilon ** (1.0 / 3.0) * z  # the threshold is the sum over the pair: r / 2 times z_i + z_j
     half = 0.5 * derivative
     gap = _pairs(x, tf.subtract)
     is_close = tf.abs(gap) <= _pairs(near, tf.add)

@@ -16,7 +16,7 @@ class FisherMetric(DenseMetric):
     """`G(q) = fisher_fn(*state_parts)`, for example the expected Fisher information plus the prior's precision.
 
     `fisher_fn` knows nothing of the kernel's target. Inside `TransformedTransitionKernel` it would see the unconstrained
-    state, and it does not follow the temperature of `ReplicaExchangeMC`: for the first, wrap it in `PullbackMetric`.
+    state: there, wrap the metric in `PullbackMetric`. Nor does it follow the temperature of `ReplicaExchangeMC`.
     Cost of an evaluation: one call, one Cholesky, and for the force one reverse pass through the call.
 
     Args:

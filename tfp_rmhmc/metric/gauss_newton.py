@@ -47,8 +47,8 @@ class GaussNewtonMetric(DenseMetric):
         `'poisson'` (log rates), or a callable from outputs to their Fisher information: shaped like the outputs if it is
         diagonal, else with one more dimension, `[batch..., N, C, C]`, a block for each of N observations.
       prior_precision: positive scalar, `[D]` or `[D, D]`.
-      data: a `SumOverBatches` or `SumOverReplicas`, if the outputs are to be made piece by piece: `output_fn` then takes a
-        piece of its data before the state parts, and `J' Lambda J` is summed over the pieces.
+      data: a `SumOverBatches` or `SumOverReplicas`, if the outputs are to be computed piece by piece: `output_fn` then
+        takes a piece of its data before the state parts, and `J' Lambda J` is summed over the pieces.
     """
 
     follows_curvature = True
@@ -81,12 +81,12 @@ class GaussNewtonMetric(DenseMetric):
     ) -> GaussNewtonMetric:
         """The metric of a generalised linear model, `X' Lambda X + prior_precision`.
 
-        No Jacobian is made, and one product serves all chains: five to eight times faster than the same model given as a
-        function. Cost of an evaluation: `K D (D + 1)` operations a chain, one Cholesky. See `linalg.WeightedGram`.
+        No Jacobian is computed, and one product serves all chains: five to eight times faster than the same model given
+        as a function. Cost of an evaluation: `K D (D + 1)` operations a chain, one Cholesky. See `linalg.WeightedGram`.
 
         Args:
           design: `X: [K, D]`, finite; the outputs are its product with the flattened state.
-          likelihood: as in the constructor, with an information for each output by itself.
+          likelihood: as in the constructor, but the Fisher information must be diagonal, shaped like the outputs.
           prior_precision: as in the constructor.
         """
         return cls(_gram('design', design), likelihood, prior_precision)
@@ -155,7 +155,7 @@ class GaussNewtonMetric(DenseMetric):
 
 
 def _gram(name: str, design: Any) -> WeightedGram:
-    """The Gram matrices of a design that was given under `name`."""
+    """The Gram matrices of a design that the user passed as the argument `name`."""
     if np.ndim(design) != 2 or np.asarray(design).dtype.kind not in 'fiu':
         raise TypeError(f'`{name}` must be callable or a matrix [K, D], got {design!r}.')
     if not np.isfinite(design).all():

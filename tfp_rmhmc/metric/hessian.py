@@ -43,9 +43,9 @@ class SoftAbsMetric(Metric):
     Args:
       alpha: positive scalar. Eigenvalues of size below `1 / alpha` are lifted to it; the limit of large `alpha` is the
         absolute value. The default is the value of both references.
-      structure: what you know of the Hessian. `'arrowhead'`: one parameter scales all others alike, as in a funnel; XLA
-        programs then decompose it in closed form, five times faster, and sweep as usual where it turns out not to be one.
-        `None`, the default: nothing.
+      structure: what you know of the Hessian. `'arrowhead'`: one parameter scales all others alike, as in a funnel. XLA
+        programs then decompose it in closed form, five times faster. Where it turns out not to be an arrowhead, they
+        use the usual Jacobi sweeps. `None`, the default: nothing.
     """
 
     follows_curvature = True

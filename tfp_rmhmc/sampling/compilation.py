@@ -17,12 +17,12 @@ __all__ = ['prefers_xla']
 
 
 class _Factorisation(NamedTuple):
-    """How a metric's own matrices weigh against the log density.
+    """What a metric's own matrices cost, beside the cost of the log density.
 
     Attributes:
-      vectors: the numbers that the metric's own operations go through, for each tangent and dimension.
-      loss: microseconds that XLA loses where it factors one matrix of 25 rows.
-      power: of D, by which the loss grows.
+      vectors: how many numbers the metric's own operations handle for each tangent and each dimension.
+      loss: microseconds that XLA takes longer than a graph to factor one matrix of 25 rows.
+      power: the power of D with which this loss grows.
     """
 
     vectors: float
@@ -31,16 +31,16 @@ class _Factorisation(NamedTuple):
 
 
 # Fitted on one machine, a CPU with two cores, to the measurements that `benchmarks/README.md` shows under `choice`. The
-# model: XLA saves the start of every operation of a graph, and much of the memory traffic of the D tangents of the log
-# density. It loses where it factors matrices, for which a graph calls LAPACK on every core. All in microseconds for one
-# chain's metric.
+# model: XLA saves the time that a graph takes to start each operation, and much of the memory traffic of the D tangents
+# of the log density. XLA loses time where it factors matrices, because a graph has LAPACK do this on every core. All
+# times are in microseconds for one chain's metric.
 _START = 120.0
 _TRAFFIC = 0.0012
 _FACTORISATION = {
     SoftAbsMetric: _Factorisation(vectors=10.0, loss=96.0, power=3.5),
     DenseMetric: _Factorisation(vectors=5.0, loss=14.0, power=2.4),
 }
-# From here on an operation takes longer than to start it.
+# Above this dimension an operation takes longer to run than to start.
 _MAX_DIMENSION = 10_000
 
 
@@ -48,12 +48,12 @@ def prefers_xla(target_log_prob_fn: Callable[..., tf.Tensor], current_state: Any
     """Whether XLA is expected to run a kernel on this target faster than a plain `tf.function` does.
 
     On a GPU the answer is always no: there a graph calls the vendor's batched factorisations, which XLA replaces by loops.
-    The answer depends on shapes, and for a `SoftAbsMetric` that knows its Hessian's structure on whether the Hessians at
-    the state have it. It does not depend on a clock, so that a run can be repeated. Cost: one trace of the target.
+    The answer depends on shapes. For a `SoftAbsMetric` with a `structure` it also depends on whether the Hessians at
+    `current_state` have that structure. Nothing is timed, so that a run can be repeated. Cost: one trace of the target.
 
     Args:
       target_log_prob_fn: as a kernel takes it.
-      current_state: a tensor or list of parts, of as many chains as shall run together.
+      current_state: a tensor or list of parts, with as many chains as will run together.
       metric: of the kernel; None for a kernel without one.
     """
     parts = state_parts(current_state)
@@ -76,7 +76,7 @@ def prefers_xla(target_log_prob_fn: Callable[..., tf.Tensor], current_state: Any
 
 
 def _num_elements(graph: tf.Graph) -> int:
-    """Numbers that a graph computes, those of unknown shape left out."""
+    """How many numbers a graph computes; tensors of unknown shape are not counted."""
     computed = [op for op in graph.get_operations() if op.type not in ('Const', 'Placeholder', 'ReadVariableOp')]
     return sum(output.shape.num_elements() or 0 for op in computed for output in op.outputs)
 

@@ -24,11 +24,12 @@ from tfp_rmhmc.sampling.scheme import KERNELS, adaptive_kernel
 
 __all__ = ['sample_posterior']
 
-# In coordinates scaled to unit deviation, eigenvalues below 1/4 are lifted to it: no step is much longer than the posterior
-# is wide, and the metric is smooth where the Hessian changes sign. Measured: on centred eight schools a value of 20 costs a
-# step size 20 times smaller than 1 does, on the funnel 1 explores the mouth three times more slowly than 8 does.
+# In coordinates scaled to unit deviation, eigenvalues below 1/4 are lifted to it: no step is much longer than the
+# posterior is wide, and the metric is smooth where the Hessian changes sign. Measured: on centred eight schools, a
+# value of 20 needs a step size 20 times smaller than a value of 1 does. On the funnel, a value of 1 explores the mouth
+# three times more slowly than a value of 8 does.
 _SCALED_ALPHA = 4.0
-# Dimensions from which a Hessian costs too much by default.
+# Above this dimension the default metric is not made of the Hessian, which would cost too much.
 _MAX_DENSE = 200
 
 
@@ -54,31 +55,33 @@ def sample_posterior(
 ) -> PosteriorDraws:
     """Draws from a posterior: warm-up, adaptation, sampling.
 
-    Phases, each chain on its own but for the step size: HMC with an adapted step size, cheap and safe far from the mode
-    (the paper's advice, appendix D), in two windows, the second scaled by what the first saw; then the chosen kernel while
-    dual averaging finds its step size; then the step size is fixed and draws are kept. Trajectories have random lengths,
-    from half to one and a half times `trajectory_length`.
+    The run has three phases. First comes HMC with an adapted step size, which is cheap and safe far from the mode (the
+    paper's advice, appendix D). It has two windows; the second uses coordinates scaled by the standard deviations seen
+    in the first. Then the chosen kernel runs while dual averaging finds its step size. Then the step size is fixed and
+    draws are kept. Each chain moves on its own, but all share one step size. Trajectories have random lengths, from
+    half to one and a half times `trajectory_length`.
 
     Args:
-      num_draws: of each chain, positive.
+      num_draws: number of draws of each chain, positive.
       model: a `tfd.JointDistribution*`, with observed values as `**pins`, in the manner of
         `tfp.experimental.mcmc.windowed_adaptive_nuts`; or a function that gives the log density of its state parts, with
         `initial_state`; or an object with `target_log_prob_fn` and `initial_state(num_chains, seed)`.
-      num_chains: run together, vectorised.
+      num_chains: number of chains, which run together, vectorised.
       kernel: `'explicit'`, `'implicit'`, or TFP's `'hmc'` or `'nuts'` as baselines.
-      metric: of the first two, in the unconstrained space. By default `SoftAbsMetric(4.0)` in coordinates that are scaled
-        to unit standard deviation, as seen in the burn-in, and above 200 dimensions `MongeMetric(D**-0.5)`; HMC and NUTS
-        use the same scaling.
+      metric: for the explicit and implicit kernels, in the unconstrained space. By default `SoftAbsMetric(4.0)`, and
+        above 200 dimensions `MongeMetric(D**-0.5)`, in coordinates that are scaled to unit standard deviation, as seen
+        in the burn-in. HMC and NUTS use the same scaling.
       initial_state: `[num_chains, ...]`, in the model's structure and space; by default uniform on (-2, 2) in the
         unconstrained space.
       num_burnin: HMC transitions in the beginning; may be 0.
       num_adaptation: transitions in which the step size is adapted; may be 0.
-      step_size: the first, or with `num_adaptation=0` the only one.
-      target_accept_prob: that adaptation aims at; by default 0.8, and 0.9 for the implicit kernel.
+      step_size: the initial step size, or with `num_adaptation=0` the only one.
+      target_accept_prob: the acceptance probability that adaptation aims at; by default 0.8, and 0.9 for the implicit
+        kernel.
       trajectory_length: mean integration time; by default 2 pi.
-      seed: an int or int32[2]; None for another one each time.
-      jit_compile: whether XLA compiles the run; by default where it is expected to be faster (`prefers_xla`), and where it
-        can. The result says which it was.
+      seed: an int or int32[2]; None for a different one each time.
+      jit_compile: whether XLA compiles the run. By default it does where that is expected to be faster (`prefers_xla`),
+        if XLA is able to. The result says whether it did.
       chunk_size: draws between updates of the progress bar and between checkpoints.
       progress: whether to show a bar; by default in terminals and notebooks, if tqdm is installed.
       checkpoint_dir: if given, the run is saved there after each chunk, and a run that was killed goes on from there to the
@@ -100,7 +103,7 @@ def sample_posterior(
         raise ValueError(f'`kernel` must be one of {sorted(KERNELS)}, got {kernel!r}.')
     if metric is not None and kernel in ('hmc', 'nuts'):
         raise ValueError(f'`metric` is for the explicit and implicit kernels; kernel {kernel!r} takes none.')
-    # TFP's reading of an int depends on what was drawn before; a run should not.
+    # The seed that TFP makes of an int depends on what was drawn before. A run should not depend on that.
     seed = tf.constant([0, seed], tf.int32) if isinstance(seed, int) else tfp.random.sanitize_seed(seed)
     start_seed, run_seed = split_seed(seed)
     problem = problem_of(model, num_chains, initial_state, start_seed, pins)
@@ -117,7 +120,7 @@ def sample_posterior(
     }
 
     def run(kernel: Any, start: list[tf.Tensor], num: int, prefix: str, index: int, jit: bool) -> Chunk:
-        """All of a phase."""
+        """Runs all chunks of a phase and joins them."""
         phase_seed = tf.constant([index, 0]) + run_seed
         parts, traces = [], []
         for states, chunk_trace, is_compiled in run_chunks(
@@ -136,7 +139,7 @@ def sample_posterior(
         return Chunk([np.concatenate([p[i] for p in parts]) for i in range(len(start))], joined, is_compiled)
 
     begin = time.perf_counter()
-    # Two windows: what the first finds of the scales lets the second see the rest.
+    # Two windows: the first finds some of the scales, and with these the second can find the rest.
     for index, num in enumerate((num_burnin // 2, num_burnin - num_burnin // 2)):
         if num:
             burnin = adaptive_kernel('hmc', problem.target_log_prob_fn, dtype, num, mean_length=1.0 + index)
@@ -173,7 +176,7 @@ def sample_posterior(
 
 
 def _scale_of(states: list[np.ndarray], metric: Metric | None) -> list[np.ndarray]:
-    """Standard deviations of the second half of the burn-in, or ones: a metric of the user's lives in the user's space."""
+    """Standard deviations of the burn-in's second half; ones if the user gave a metric (for unscaled states)."""
     if metric is not None:
         return [np.ones(part.shape[2:]) for part in states]
     deviations = [part[len(part) // 2 :].std(axis=(0, 1)) for part in states]
@@ -181,9 +184,9 @@ def _scale_of(states: list[np.ndarray], metric: Metric | None) -> list[np.ndarra
 
 
 def _fingerprint(problem: Problem, settings: tuple[Any, ...], num_draws: int, chunk_size: int, seed: tf.Tensor) -> str:
-    """What the draws depend on, a line each: a change in any makes a checkpoint useless.
+    """Everything that the draws depend on, one item a line: if any of it changes, a checkpoint is useless.
 
-    A model is known by its log density at the start, to the last digit.
+    A model is identified by its log density at the start, to the last digit.
     """
     log_prob = np.asarray(problem.target_log_prob_fn(*problem.start))
     names = ('chains', 'kernel', 'metric', 'burn-in', 'adaptation', 'step size', 'target acceptance', 'trajectory length')

@@ -15,7 +15,7 @@ from tfp_rmhmc.model import PinnedModel, names_of
 
 __all__ = ['Problem', 'problem_of']
 
-# Tries to find a start of finite log density before giving up.
+# Number of attempts to find a start of finite log density before giving up.
 _MAX_TRIES = 100
 
 
@@ -36,7 +36,7 @@ class Problem:
     names: list[str]
 
     def scaled(self, scale: list[np.ndarray], start: list[tf.Tensor]) -> Problem:
-        """The same problem in coordinates `y / scale`, from another start `y`; the log density's constant is left out."""
+        """The same problem in coordinates `y / scale`, from a start given in `y`, without the constant log Jacobian."""
         scale = [tf.constant(s, part.dtype) for s, part in zip(scale, start, strict=True)]
 
         def stretch(parts: Any) -> list[tf.Tensor]:
@@ -52,7 +52,7 @@ class Problem:
 
 
 def problem_of(model: Any, num_chains: int, initial_state: Any, seed: tf.Tensor, pins: dict[str, Any]) -> Problem:
-    """The problem that `sample_posterior`'s arguments describe; raises one sentence for each way they can be wrong."""
+    """The problem that `sample_posterior`'s arguments describe; raises an error of one sentence if they are wrong."""
     if isinstance(model, tfp.distributions.JointDistribution):
         problem = _from_joint_distribution(model, num_chains, initial_state, seed, pins)
     elif pins:

@@ -21,10 +21,10 @@ class PosteriorDraws:
       draws: in the model's own structure and space, each tensor `[num_draws, num_chains, event...]`.
       trace: dict of arrays `[num_draws, num_chains]` under the keys of `default_trace_fn`: `lp`, `acceptance_rate`,
         `step_size`, `diverging`, `energy`, `status`, `n_steps`, `metric_evaluations` and others.
-      warmup: the same for the adaptation phase.
+      warmup: the trace of the adaptation phase, in the same form.
       names: of the variables, in `tf.nest.flatten` order of `draws`.
-      seconds: wall time, `'total'`, compilation included.
-      is_compiled: whether XLA compiled the run, or a graph ran it.
+      seconds: dict in which `'total'` is the wall time, compilation included.
+      is_compiled: True if XLA compiled the run, False if it ran in a plain graph.
     """
 
     draws: Any
@@ -63,9 +63,9 @@ class PosteriorDraws:
         return arviz.summary(self.to_arviz(), **kwargs)
 
     def problems(self) -> list[str]:
-        """What is wrong with the run, a sentence each with what to try; empty if nothing is."""
+        """One sentence for each thing that is wrong with the run, with what to try; empty if nothing is wrong."""
         found = []
-        # A diagnostic that is not finite says that a coordinate never moved, which is worse than a large one.
+        # An R-hat that is not finite means that a coordinate never moved, which is worse than any large R-hat.
         worst = {name: np.max(np.nan_to_num(value, nan=np.inf)) for name, value in self.r_hat().items() if value.size}
         name = max(worst, key=lambda key: worst[key])
         if self.trace['lp'].shape[0] >= 4 and worst[name] > 1.01:
@@ -101,9 +101,9 @@ class PosteriorDraws:
 
 
 def _rank_normalised_r_hat(x: np.ndarray) -> np.ndarray:
-    """Of `x: [draws, chains, event...]`: the larger R-hat of ranks and of ranks of distances from the median.
+    """R-hat of `x: [draws, chains, event...]`: the larger of those of ranks and of ranks of distances from the median.
 
-    Unlike the R-hat of the values it means the same under heavy tails (Vehtari et al. 2021).
+    Unlike the R-hat of the values it keeps its meaning under heavy tails (Vehtari et al. 2021).
     """
 
     def r_hat_of_ranks(x: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Long runs in compiled chunks: progress after each, a checkpoint after each, the same draws however often interrupted."""
+"""Long runs in compiled chunks, with progress and a checkpoint after each; interruptions do not change the draws."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ class Checkpoint:
     """The arrays of a run, saved after each chunk to one file that is replaced as a whole.
 
     Args:
-      directory: where; None saves nothing.
-      fingerprint: what the run depends on, as text. A file with another one is an error, not a start.
+      directory: where the file is; None saves nothing.
+      fingerprint: what the run depends on, as text. A file with a different fingerprint raises an error and is not
+        used.
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None, fingerprint: str):
@@ -29,7 +30,7 @@ class Checkpoint:
         self._fingerprint = fingerprint
 
     def load(self) -> dict[str, np.ndarray]:
-        """What was saved, or nothing."""
+        """The saved arrays; an empty dict if there are none."""
         if self._path is None or not self._path.exists():
             return {}
         try:
@@ -48,7 +49,7 @@ class Checkpoint:
         return saved
 
     def save(self, arrays: dict[str, np.ndarray]) -> None:
-        """Writes beside and renames, so that a run killed at any moment leaves a whole file."""
+        """Writes a second file and renames it, so that a run killed at any moment leaves a whole file."""
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,21 +82,21 @@ def run_chunks(
     saved: dict[str, np.ndarray],
     checkpoint: Checkpoint,
 ) -> Iterator[Chunk]:
-    """Yields one chunk after another, that of the checkpoint first.
+    """Yields one chunk after another; the first holds all transitions of the checkpoint, if there are any.
 
     Args:
-      kernel: of which `num_transitions` transitions are made from `start`.
-      trace_fn: what is kept of each.
-      start: state parts.
-      num_transitions: in all.
-      chunk_size: transitions between two looks at the clock, at most. All chunks are of one size, so that one program is
-        compiled; what the last one makes too many is dropped.
-      seed: int32[2]; each chunk's is derived from it and the chunk's number.
+      kernel: the kernel that makes the transitions.
+      trace_fn: returns what is kept of each transition.
+      start: state parts that the first transition starts from.
+      num_transitions: number of transitions in all.
+      chunk_size: largest number of transitions in a chunk. All chunks are of one size, so that only one program is
+        compiled; the surplus transitions of the last chunk are dropped.
+      seed: int32[2]; each chunk's seed is derived from it and the number of transitions before the chunk.
       jit_compile: whether XLA compiles the chunk.
       may_fall_back: whether to go on in a plain graph if XLA cannot compile the target.
-      prefix: of this run's keys in the checkpoint.
-      saved: the checkpoint's arrays; grows with the run.
-      checkpoint: saved to after each chunk.
+      prefix: what this run's keys in the checkpoint begin with.
+      saved: the checkpoint's arrays; each chunk is appended to them.
+      checkpoint: where `saved` is written after each chunk.
     """
 
     @tf.function(autograph=False)
@@ -117,7 +118,7 @@ def run_chunks(
 
         return chunk.get_concrete_function(*arguments)
 
-    # Concrete functions: TensorFlow warns of functions that are traced each time they are called, as these are, once.
+    # Concrete functions, because these functions are traced anew in every run, and TensorFlow would warn of that.
     results = first_results.get_concrete_function(start)(start)
     template = results
     state = start
@@ -142,7 +143,7 @@ def run_chunks(
         try:
             run_chunk = run_chunk or compiled_chunk(state, results, chunk_seed)
             chunk = run_chunk(state, results, chunk_seed)
-        except Exception:  # whatever XLA cannot do; if the target itself is at fault, the graph will say so
+        except Exception:  # anything that XLA cannot do; if the target is at fault, the graph raises too
             if not (jit_compile and may_fall_back):
                 raise
             jit_compile = False
@@ -169,7 +170,7 @@ def run_chunks(
 
 
 def progress_bar(total: int, wanted: bool | None) -> Any:
-    """A tqdm bar, or something that takes the same calls in silence: without tqdm, in logs, or if not wanted."""
+    """A tqdm bar; without tqdm, in logs, or if not wanted, an object with the same methods that shows nothing."""
     if wanted is None:
         wanted = sys.stderr.isatty() or _in_notebook()
     if wanted:

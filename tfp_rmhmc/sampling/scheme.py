@@ -15,8 +15,8 @@ from tfp_rmhmc.metric import Metric
 
 __all__ = ['KERNELS', 'adaptive_kernel']
 
-# Uncorrelated draws on a Gaussian (see `RandomTrajectoryLength`), and longer than the paper's 3.5 on the funnel, whose v
-# changes slowly along a trajectory.
+# On a Gaussian this length gives uncorrelated draws (see `RandomTrajectoryLength`). It is longer than the 3.5 that the
+# paper takes on the funnel, whose v changes slowly along a trajectory.
 _MEAN_LENGTH = 2.0 * math.pi
 
 
@@ -43,7 +43,7 @@ def adaptive_kernel(
     target_accept_prob: float | None = None,
     mean_length: float | None = None,
 ) -> tfp.mcmc.TransitionKernel:
-    """The kernel `kind` with dual averaging of its step size for `num_adaptation_steps`, and fixed from there on."""
+    """The kernel `kind`; dual averaging adapts its step size for `num_adaptation_steps`, after which it is fixed."""
     scheme = KERNELS[kind]
     initial = tf.constant(scheme.initial_step_size if step_size is None else step_size, dtype)
     length = _MEAN_LENGTH if mean_length is None else mean_length
@@ -56,7 +56,7 @@ def adaptive_kernel(
     else:
         cls = {'explicit': ExplicitRiemannianHMC, 'implicit': ImplicitRiemannianHMC}[kind]
         if kind == 'explicit' and metric is not None and metric.is_separable:
-            cls = RiemannianHMC  # whose default is explicit at one gradient a step
+            cls = RiemannianHMC  # its default integrator is explicit here, at one gradient a step
         inner = cls(target_log_prob_fn, initial, 1, metric=metric, store_parameters_in_results=True)
         kernel = RandomTrajectoryLength(inner, length)
     return tfp.mcmc.DualAveragingStepSizeAdaptation(
@@ -65,6 +65,6 @@ def adaptive_kernel(
         target_accept_prob=tf.constant(
             scheme.target_accept_prob if target_accept_prob is None else target_accept_prob, dtype
         ),
-        # The chains' mean. The default, their harmonic mean, lets one bad chain of many shorten everybody's step.
+        # The mean over chains. With the default, the harmonic mean, one bad chain of many shortens the step of all.
         reduce_fn=tfp.math.reduce_logmeanexp,
     )
