@@ -16,19 +16,13 @@ __all__ = ['SeparableLeapfrog']
 
 
 class _Evaluated(NamedTuple):
-    """A point, with the log density `[batch...]` and its gradient `[batch..., D]` there.
-
-    Attributes:
-      closing: the half step of U that the momentum still lacks, in the shape of the step size. The next step makes it with
-        its own first half, in one pass over the momenta.
-    """
+    """A point, with the log density `[batch...]` and its gradient `[batch..., D]` there."""
 
     position: tf.Tensor
     momentum: tf.Tensor
     ledger: Ledger
     log_prob: tf.Tensor
     gradient: tf.Tensor
-    closing: tf.Tensor
 
 
 class SeparableLeapfrog(Integrator):
@@ -69,8 +63,8 @@ class SeparableLeapfrog(Integrator):
         self, hamiltonian: Hamiltonian, position: tf.Tensor, step_size: tf.Tensor, known: Evaluation | None
     ) -> _Evaluated:
         log_prob, gradient = hamiltonian.evaluate(position) if known is None else known
-        closing = tf.zeros_like(step_size)
-        return _Evaluated(position, tf.zeros_like(position), Ledger.new(position), log_prob, gradient, closing)
+        del step_size
+        return _Evaluated(position, tf.zeros_like(position), Ledger.new(position), log_prob, gradient)
 
     def known(self, point: _Evaluated) -> Evaluation:
         return Evaluation(point.log_prob, point.gradient)
@@ -78,7 +72,8 @@ class SeparableLeapfrog(Integrator):
     def begin(
         self, local: LocalHamiltonian, position: tf.Tensor, momentum: tf.Tensor, step_size: tf.Tensor, ledger: Ledger
     ) -> _Evaluated:
-        return _Evaluated(position, momentum, ledger, local.log_prob, local.gradient, tf.zeros_like(step_size))
+        del step_size
+        return _Evaluated(position, momentum, ledger, local.log_prob, local.gradient)
 
     def enter(self, hamiltonian: Hamiltonian, point: _Evaluated) -> _Evaluated:
         """Position, momentum and gradient as lists of blocks, in which they go through the loop over steps."""
@@ -92,36 +87,47 @@ class SeparableLeapfrog(Integrator):
         return point._replace(position=join(point.position), momentum=join(point.momentum), gradient=join(point.gradient))
 
     def step(self, hamiltonian: Hamiltonian, point: _Evaluated, step_size: tf.Tensor) -> _Evaluated:
+        """At order 2 from a momentum that lacks half a step of U to another one: see `travel`."""
         separation = _separation_of(hamiltonian)
         partition, q = separation.partition, list(point.position)
         half = 0.5 * step_size
-        steps, halves, kicks = (
-            [h] * len(q) if h.shape.rank == 0 else partition.split(h) for h in (step_size, half, point.closing + half)
-        )
-        p = [p + kick * gradient for p, kick, gradient in zip(point.momentum, kicks, point.gradient, strict=True)]
+        kick = step_size if self.order == 2 else half
+        steps, halves, kicks = ([h] * len(q) if h.shape.rank == 0 else partition.split(h) for h in (step_size, half, kick))
+        p = _kicked(point.momentum, kicks, point.gradient)
         *outer, middle = separation.groups(q)
         for group in outer:
             q, p = _flow(separation, group, q, p, halves)
         q, p = _flow(separation, middle, q, p, steps)
         for group in reversed(outer):
             q, p = _flow(separation, group, q, p, halves)
-        log_prob, gradient = hamiltonian.evaluate(partition.join(q))
-        return _Evaluated(q, p, point.ledger, log_prob, partition.split(gradient), half)
+        log_prob, flat_gradient = hamiltonian.evaluate(partition.join(q))
+        gradient = partition.split(flat_gradient)
+        if self.order != 2:
+            p = _kicked(p, halves, gradient)
+        return _Evaluated(q, p, point.ledger, log_prob, gradient)
 
     def travel(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: _Evaluated, leg: Leg) -> _Evaluated:
-        """Nothing can fail on the way, so that the gradients of all steps are counted at once."""
-        end = super().travel(hamiltonian, local, point, leg)
-        gradients = end.ledger.metric_evaluations + leg.num_steps * len(composition(self.order))
-        return end._replace(ledger=end.ledger._replace(metric_evaluations=gradients))
+        """The last half step of U and the first one of the next step are one, where all steps are of one size.
 
-    def complete(self, local: LocalHamiltonian, point: _Evaluated) -> _Evaluated:
-        """The last half step of U."""
-        momentum = point.momentum + point.closing * point.gradient
-        return point._replace(momentum=momentum, closing=tf.zeros_like(point.closing))
+        So the momentum goes through the loop without its last half step of U, `p - h/2 dl/dq`, and is given it at the end.
+        Nothing can fail on the way, and the gradients of all steps are counted at once.
+        """
+        lag = 0.5 * leg.step_size if self.order == 2 else tf.zeros_like(leg.step_size)
+        start = point._replace(momentum=point.momentum - lag * point.gradient)
+        end = super().travel(hamiltonian, local, start, leg)
+        gradients = end.ledger.metric_evaluations + leg.num_steps * len(composition(self.order))
+        return end._replace(
+            momentum=end.momentum + lag * end.gradient, ledger=end.ledger._replace(metric_evaluations=gradients)
+        )
 
 
 def _separation_of(hamiltonian: Hamiltonian) -> Separation:
     return hamiltonian.metric.separation(hamiltonian.density.layout)
+
+
+def _kicked(momentum: list[Any], steps: list[Any], gradient: list[Any]) -> list[Any]:
+    """The exact flow of U, block by block."""
+    return [p + h * g for p, h, g in zip(momentum, steps, gradient, strict=True)]
 
 
 def _flow(
