@@ -73,6 +73,27 @@ def test_a_euclidean_metric_makes_hmc_s_transitions():
     np.testing.assert_allclose(results.log_acceptance_correction, 0.5 * squares, atol=1e-10)
 
 
+@pytest.mark.parametrize('order', [2, 4])
+def test_single_steps_are_those_of_the_trajectory(order, rng):
+    """`step` itself, forwards and backwards, with the momentum complete after each: what a tree of steps needs."""
+    integrator, metric = rm.SeparableLeapfrog(order), separable_metric(3)
+    q, p = (tf.constant(rng.standard_normal((2, 3))) for _ in range(2))
+    hamiltonian = rm.Hamiltonian(rm.LogDensity.at_state(targets.skewed, [q]), metric)
+    h = tf.constant(0.1, tf.float64)
+    point = integrator.begin(hamiltonian.at(q), q, p, h, rm.Ledger.new(q))
+    there = integrator.step(hamiltonian, integrator.step(hamiltonian, point, h), h)
+    assert np.abs(there.position - q).max() > 0.1
+    back = integrator.step(hamiltonian, integrator.step(hamiltonian, there, -h), -h)
+    np.testing.assert_allclose(back.position, q, atol=1e-13)
+    np.testing.assert_allclose(back.momentum, p, atol=1e-13)
+    if order == 2:
+        leg = rm.Leg(h, tf.constant(2), tf.constant(True))
+        whole = integrator.travel(hamiltonian, hamiltonian.at(q), point, leg)
+        np.testing.assert_allclose(whole.momentum, there.momentum, atol=1e-13)
+        energies = [hamiltonian.at(x.position).energy(x.momentum) for x in (point, there)]
+        assert np.abs(energies[1] - energies[0]).max() < 0.05
+
+
 @pytest.mark.parametrize('jit', [False, True])
 @pytest.mark.parametrize('dtype', [np.float32, np.float64])
 @pytest.mark.parametrize(('dimension', 'num_chains'), [(1, 1), (1, 7), (2, 3000), (1_000_000, 1), (1000, 2)])

@@ -9,8 +9,9 @@ import tensorflow_probability as tfp
 
 import tfp_rmhmc as rm
 from tests import targets
-from tests.integrator.registry import wavy_log_scales
+from tests.integrator.registry import separable_metric, wavy_log_scales
 from tfp_rmhmc.metric.separable import _ScaledBlocks
+from tfp_rmhmc.noise import split_seed
 
 tfd = tfp.distributions
 
@@ -150,6 +151,42 @@ def test_what_does_not_fit_the_state_is_named_at_first_use(metric, message):
     q = tf.zeros([1, 2], tf.float64)
     with pytest.raises(ValueError, match=message):
         kernel.one_step(q, kernel.bootstrap_results(q), seed=(1, 2))
+
+
+def test_a_wrong_dtype_is_named():
+    metric = rm.SeparableMetric(lambda x: [tf.zeros([1], tf.float64)])
+    kernel = rm.RiemannianHMC(targets.gaussian, np.float32(0.1), 2, metric=metric)
+    q = tf.zeros([1, 2])
+    with pytest.raises(TypeError, match='`log_scale_fn`.*float32.*float64'):
+        kernel.one_step(q, kernel.bootstrap_results(q), seed=(1, 2))
+
+
+@pytest.mark.parametrize(
+    ('integrator', 'tolerance'),
+    [
+        (rm.MetricCoupling(), 2e-2),
+        (rm.GeneralizedLeapfrog(), 2e-4),
+        (rm.ImplicitMidpoint(), 2e-4),
+    ],  # the gap is a hundredth
+    ids=['metric-coupling', 'generalized-leapfrog', 'implicit-midpoint'],
+)
+def test_other_integrators_take_it_too(integrator, tolerance):
+    """From the same momentum, with short steps, all go the same way."""
+    metric = separable_metric(3)
+    q = tf.constant(targets.skewed_draws(4, 3))
+
+    def end(integrator, seed):
+        kernel = rm.UncalibratedRiemannianHMC(targets.skewed, np.float64(0.01), 40, metric=metric, integrator=integrator)
+        return kernel.one_step(q, kernel.bootstrap_results(q), seed=seed)
+
+    seed = tf.constant([1, 2])
+    # `MetricCoupling` draws its momentum with one half of the seed.
+    momentum_seed = split_seed(seed)[0] if isinstance(integrator, rm.MetricCoupling) else seed
+    there, results = end(integrator, seed)
+    expected, _ = end(rm.SeparableLeapfrog(), momentum_seed)
+    assert np.all(results.status == rm.Status.OK)
+    assert np.abs(expected - q).max() > 0.2
+    np.testing.assert_allclose(there, expected, atol=tolerance)
 
 
 def test_the_repr_shows_shapes_not_matrices():

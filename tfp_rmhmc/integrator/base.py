@@ -88,7 +88,7 @@ class Integrator(abc.ABC):
 
         Args:
           hamiltonian: `hamiltonian.at(q)` gives `velocity(p)` and `force(p)` at a position.
-          point: a `point_type`, as `enter` gives it. Return `point._replace(position=..., momentum=...)`.
+          point: a `point_type`. Return `point._replace(position=..., momentum=...)`.
           step_size: a scalar, or a tensor that broadcasts with the position. With `S = diag(step_size)` the scaled
             equations `dq = S dH/dp, dp = -S dH/dq` are Hamiltonian in `q / sqrt(S), p / sqrt(S)`, so every form is legal. A
             negative step is the inverse of the positive one.
@@ -158,20 +158,25 @@ class Integrator(abc.ABC):
             step = leg.step_size
             if len(lengths) > 1:
                 step = step * tf.gather(tf.constant(lengths, step.dtype), i % len(lengths))
-            return i + 1, self.step(hamiltonian, point, step)
+            return i + 1, self.advance(hamiltonian, point, step)
 
         num_substeps = leg.num_steps * len(lengths)
-        entered = self.enter(hamiltonian, point)
-        return self.leave(hamiltonian, tf.while_loop(lambda i, _: i < num_substeps, body, (tf.constant(0), entered))[1])
+        entered = self.enter(hamiltonian, point, leg.step_size)
+        _, end = tf.while_loop(lambda i, _: i < num_substeps, body, (tf.constant(0), entered))
+        return self.leave(hamiltonian, end, leg.step_size)
 
-    def enter(self, hamiltonian: Hamiltonian, point: Any) -> Any:
-        """The point in the form in which `step` takes and returns it; by default as it is."""
-        del hamiltonian
+    def enter(self, hamiltonian: Hamiltonian, point: Any, step_size: tf.Tensor) -> Any:
+        """The point in the form in which `travel` carries it from step to step; by default as it is."""
+        del hamiltonian, step_size
         return point
 
-    def leave(self, hamiltonian: Hamiltonian, point: Any) -> Any:
+    def advance(self, hamiltonian: Hamiltonian, point: Any, step_size: tf.Tensor) -> Any:
+        """One step of a point in the form that `enter` gives it; by default `step`."""
+        return self.step(hamiltonian, point, step_size)
+
+    def leave(self, hamiltonian: Hamiltonian, point: Any, step_size: tf.Tensor) -> Any:
         """The inverse of `enter`."""
-        del hamiltonian
+        del hamiltonian, step_size
         return point
 
     def complete(self, local: LocalHamiltonian, point: Any) -> Any:

@@ -75,19 +75,29 @@ class SeparableLeapfrog(Integrator):
         del step_size
         return _Evaluated(position, momentum, ledger, local.log_prob, local.gradient)
 
-    def enter(self, hamiltonian: Hamiltonian, point: _Evaluated) -> _Evaluated:
-        """Position, momentum and gradient as lists of blocks, in which they go through the loop over steps."""
-        split = _separation_of(hamiltonian).partition.split
-        return point._replace(
-            position=split(point.position), momentum=split(point.momentum), gradient=split(point.gradient)
-        )
-
-    def leave(self, hamiltonian: Hamiltonian, point: _Evaluated) -> _Evaluated:
-        join = _separation_of(hamiltonian).partition.join
-        return point._replace(position=join(point.position), momentum=join(point.momentum), gradient=join(point.gradient))
-
     def step(self, hamiltonian: Hamiltonian, point: _Evaluated, step_size: tf.Tensor) -> _Evaluated:
-        """At order 2 from a momentum that lacks half a step of U to another one: see `travel`."""
+        entered = self.enter(hamiltonian, point, step_size)
+        return self.leave(hamiltonian, self.advance(hamiltonian, entered, step_size), step_size)
+
+    def enter(self, hamiltonian: Hamiltonian, point: _Evaluated, step_size: tf.Tensor) -> _Evaluated:
+        """Lists of blocks, and a momentum that lacks its last half step of U.
+
+        That half step and the first one of the next step are made together, where all steps are of one size.
+        """
+        split = _separation_of(hamiltonian).partition.split
+        momentum = point.momentum - self._lag(step_size) * point.gradient
+        return point._replace(position=split(point.position), momentum=split(momentum), gradient=split(point.gradient))
+
+    def leave(self, hamiltonian: Hamiltonian, point: _Evaluated, step_size: tf.Tensor) -> _Evaluated:
+        join = _separation_of(hamiltonian).partition.join
+        gradient = join(point.gradient)
+        momentum = join(point.momentum) + self._lag(step_size) * gradient
+        return point._replace(position=join(point.position), momentum=momentum, gradient=gradient)
+
+    def _lag(self, step_size: tf.Tensor) -> tf.Tensor:
+        return 0.5 * step_size if self.order == 2 else tf.zeros_like(step_size)
+
+    def advance(self, hamiltonian: Hamiltonian, point: _Evaluated, step_size: tf.Tensor) -> _Evaluated:
         separation = _separation_of(hamiltonian)
         partition, q = separation.partition, list(point.position)
         half = 0.5 * step_size
@@ -107,18 +117,10 @@ class SeparableLeapfrog(Integrator):
         return _Evaluated(q, p, point.ledger, log_prob, gradient)
 
     def travel(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: _Evaluated, leg: Leg) -> _Evaluated:
-        """The last half step of U and the first one of the next step are one, where all steps are of one size.
-
-        So the momentum goes through the loop without its last half step of U, `p - h/2 dl/dq`, and is given it at the end.
-        Nothing can fail on the way, and the gradients of all steps are counted at once.
-        """
-        lag = 0.5 * leg.step_size if self.order == 2 else tf.zeros_like(leg.step_size)
-        start = point._replace(momentum=point.momentum - lag * point.gradient)
-        end = super().travel(hamiltonian, local, start, leg)
+        """Nothing can fail on the way, so that the gradients of all steps are counted at once."""
+        end = super().travel(hamiltonian, local, point, leg)
         gradients = end.ledger.metric_evaluations + leg.num_steps * len(composition(self.order))
-        return end._replace(
-            momentum=end.momentum + lag * end.gradient, ledger=end.ledger._replace(metric_evaluations=gradients)
-        )
+        return end._replace(ledger=end.ledger._replace(metric_evaluations=gradients))
 
 
 def _separation_of(hamiltonian: Hamiltonian) -> Separation:

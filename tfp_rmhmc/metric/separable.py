@@ -242,6 +242,11 @@ class _ScaledBlocks(Separation):
         return [self._flat_log_scale(b, returned[b], parts[b], positions[b]) for b in group]
 
     def _flat_log_scale(self, block: int, returned: Any, part: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
+        if tf.is_tensor(returned) and returned.dtype != part.dtype:
+            raise TypeError(
+                f'`log_scale_fn` must return log scales of dtype {part.dtype.name} for block {block}, got dtype '
+                f'{returned.dtype.name}.'
+            )
         log_scale = tf.convert_to_tensor(returned, part.dtype)
         try:
             is_broadcast = tf.broadcast_static_shape(log_scale.shape, part.shape).is_compatible_with(part.shape)
