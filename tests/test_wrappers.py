@@ -134,10 +134,10 @@ def test_step_size_adaptation_on_the_funnel(name, adaptation, num_chains):
     num_draws = 100 if num_chains > 1 else 2000
     funnel_metric = rm.SeparableMetric(lambda v, x: [-0.8, -0.5 * v], blocks=[[0], list(range(1, 11))])
     metric = metric_of(name, rm.SoftAbsMetric(), funnel_metric)
-    # In 100 steps of one per cent, the default, the simple rule cannot get from the first step size to the last.
-    extra = {'adaptation_rate': 0.03} if adaptation is SIMPLE else {}
+    # In 100 steps of one per cent, the default, the simple rule cannot get from a far first step size to the last.
+    extra = {'adaptation_rate': metric_of(name, 0.03, 0.01)} if adaptation is SIMPLE else {}
     kernel = adaptation(
-        KERNELS[name](targets.funnel, np.float64(0.1), 5, metric=metric),
+        KERNELS[name](targets.funnel, np.float64(metric_of(name, 0.1, 0.8)), 5, metric=metric),
         num_draws,
         target_accept_prob=np.float64(0.8),
         **extra,

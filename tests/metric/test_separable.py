@@ -153,6 +153,13 @@ def test_what_does_not_fit_the_state_is_named_at_first_use(metric, message):
         kernel.one_step(q, kernel.bootstrap_results(q), seed=(1, 2))
 
 
+def test_a_function_of_blocks_with_a_flat_state_says_what_to_do():
+    kernel = rm.RiemannianHMC(targets.funnel, np.float64(0.1), 2, metric=rm.SeparableMetric(lambda v, x: [0.0, -0.5 * v]))
+    q = tf.zeros([1, 4], tf.float64)
+    with pytest.raises(TypeError, match=r'`log_scale_fn` must take 1 arguments.*`blocks`.*\(v, x\)'):
+        kernel.one_step(q, kernel.bootstrap_results(q), seed=(1, 2))
+
+
 def test_a_wrong_dtype_is_named():
     metric = rm.SeparableMetric(lambda x: [tf.zeros([1], tf.float64)])
     kernel = rm.RiemannianHMC(targets.gaussian, np.float32(0.1), 2, metric=metric)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -234,12 +235,27 @@ class _ScaledBlocks(Separation):
             x if len(event) == 1 else tf.reshape(x, tf.concat([batch, tf.constant(event, tf.int32)], axis=0))
             for x, event in zip(arguments, self._event_shapes, strict=True)
         ]
+        self._check_arguments(parts)
         returned = self._log_scale_fn(*parts)
         if not is_list_like(returned) or len(returned) != len(parts):
             raise ValueError(
                 f'`log_scale_fn` must return a list with the log scales of each of {len(parts)} blocks, got {returned!r}.'
             )
         return [self._flat_log_scale(b, returned[b], parts[b], positions[b]) for b in group]
+
+    def _check_arguments(self, parts: Sequence[tf.Tensor]) -> None:
+        """Raises if the function does not take as many blocks as there are, a flat state being one of them."""
+        try:
+            signature = inspect.signature(self._log_scale_fn)
+        except ValueError:  # not every callable has one
+            return
+        try:
+            signature.bind(*parts)
+        except TypeError as error:
+            raise TypeError(
+                f'`log_scale_fn` must take {len(parts)} arguments, the blocks of the state (give `blocks` to divide a flat '
+                f'state), got a function of {signature}.'
+            ) from error
 
     def _flat_log_scale(self, block: int, returned: Any, part: tf.Tensor, position: tf.Tensor) -> tf.Tensor:
         if tf.is_tensor(returned) and returned.dtype != part.dtype:
