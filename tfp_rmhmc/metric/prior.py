@@ -139,7 +139,7 @@ def _moments_of(
             continue
         try:
             mean, deviation = distribution.mean(), distribution.stddev()
-        except (NotImplementedError, ValueError, TypeError):
+        except NotImplementedError:  # as TFP says that there is none
             continue
         if known is None:
             shape = [1, *distribution.event_shape] if deviation.shape.rank == distribution.event_shape.rank else None
