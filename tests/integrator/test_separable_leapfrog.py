@@ -38,21 +38,33 @@ def test_bad_orders_are_named():
 
 
 @pytest.mark.parametrize(('order', 'per_step'), [(2, 1), (4, 3)])
-def test_one_gradient_a_step_and_none_besides(order, per_step):
-    """Counted where the target is called, once for each gradient, in eager code, where nothing is pruned or cached."""
-    calls = []
+def test_one_gradient_a_step_and_one_value_at_the_end(order, per_step):
+    """Counted in eager code, where nothing is pruned or cached: calls of the target, and reverse passes through it."""
+    values, gradients = [], []
 
+    @tf.custom_gradient
     def counted(q):
-        calls.append(1)
-        return targets.skewed(q)
+        values.append(1)
+        with tf.GradientTape() as tape:
+            tape.watch(q)
+            log_prob = targets.skewed(q)
+
+        def reverse(upstream):
+            gradients.append(1)
+            return upstream[..., tf.newaxis] * tape.gradient(log_prob, q)
+
+        return log_prob, reverse
 
     kernel = rm.RiemannianHMC(counted, 0.1, 5, metric=separable_metric(3), integrator=rm.SeparableLeapfrog(order))
     q = tf.constant(targets.skewed_draws(4, 3))
     results = kernel.bootstrap_results(q)
     for _ in range(2):
-        calls.clear()
+        values.clear()
+        gradients.clear()
         q, results = kernel.one_step(q, results, seed=(1, 2))
-        assert len(calls) == 5 * per_step
+        assert len(gradients) == 5 * per_step
+        assert len(values) == 5 * per_step + 1
+        assert np.all(results.proposed_results.num_metric_evaluations == 5 * per_step)
 
 
 def test_a_euclidean_metric_makes_hmc_s_transitions():
