@@ -11,7 +11,7 @@ from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
 from tfp_rmhmc.integrator.status import Ledger
 from tfp_rmhmc.metric import Evaluation, Metric
 
-__all__ = ['Integrator', 'Leg', 'Point', 'composition']
+__all__ = ['Integrator', 'Leg', 'Point', 'composition', 'is_shared']
 
 
 class Point(NamedTuple):
@@ -63,7 +63,6 @@ class Integrator(abc.ABC):
       ends_are_cheap: whether the integrator carries the log density and its gradient along, so that the metric at the ends
         of a trajectory costs little.
       order: the order of accuracy. Second-order steps are composed to fourth order by `travel`.
-      reversibility_tolerance: if not None, each trajectory is integrated back, and rejected if it misses its start by more.
     """
 
     point_type: ClassVar[Any] = Point
@@ -71,7 +70,6 @@ class Integrator(abc.ABC):
     has_auxiliary_variables: ClassVar[bool] = False
     ends_are_cheap: ClassVar[bool] = False
     order: int = 2
-    reversibility_tolerance: float | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -179,16 +177,6 @@ class Integrator(abc.ABC):
         del hamiltonian, step_size
         return point
 
-    def complete(self, local: LocalHamiltonian, point: Any) -> Any:
-        """The point after whatever a last step left to be done with the metric at its end; by default nothing.
-
-        Args:
-          local: the Hamiltonian at the point's position.
-          point: where a trajectory has ended.
-        """
-        del local
-        return point
-
     def auxiliary_energies(self, local: LocalHamiltonian, point: Any, step_size: tf.Tensor) -> tf.Tensor:
         """Terms `[batch..., D]` whose sum is minus the log density of variables beside (q, p), up to a constant."""
         del local, step_size
@@ -209,3 +197,8 @@ def composition(order: int) -> tuple[float, ...]:
         return (1.0,)
     outer = 1.0 / (2.0 - 2.0 ** (1.0 / 3.0))
     return (outer, 1.0 - 2.0 * outer, outer)
+
+
+def is_shared(step_size: tf.Tensor) -> bool:
+    """Whether all coordinates share a step size: a scalar, or one number for each chain, `[batch..., 1]`."""
+    return step_size.shape.rank == 0 or step_size.shape[-1] == 1

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
+from tfp_rmhmc.hamiltonian import Hamiltonian
+from tfp_rmhmc.integrator.base import Point
 from tfp_rmhmc.integrator.fixed_point import Weigh
 from tfp_rmhmc.integrator.implicit import ImplicitIntegrator
 from tfp_rmhmc.integrator.status import Ledger
@@ -15,18 +16,19 @@ __all__ = ['GeneralizedLeapfrog']
 
 
 class _Staggered(NamedTuple):
-    """A point whose momentum still lacks the last half kick of the step that led to it.
+    """A point in the middle of a step: the new position q' and the momentum P of the half step.
 
     Attributes:
-      velocity_change: twice the change of velocity over the last step, for the guess of the next one.
-      closing: the half step that is left; zero where the momentum is complete.
+      position: `q'`.
+      momentum: `P`.
+      ledger: of the chains.
+      opening: the complete momentum at the old position, from which P was solved for.
     """
 
     position: tf.Tensor
     momentum: tf.Tensor
     ledger: Ledger
-    velocity_change: tf.Tensor
-    closing: tf.Tensor
+    opening: tf.Tensor
 
 
 class GeneralizedLeapfrog(ImplicitIntegrator):
@@ -40,50 +42,64 @@ class GeneralizedLeapfrog(ImplicitIntegrator):
 
     Second order, symmetric, symplectic (Leimkuhler and Reich 2004; Girolami and Calderhead 2011, eq. 16 to 18). The metric
     at q is factored once and serves every iteration of the first equation. The second equation needs velocities alone, and
-    so no third derivatives. The metric at q' serves the third equation and the first one of the next step: a step leaves
-    the third to whoever evaluates the metric at q' next. Cost of a step: one force evaluation, a reverse pass for
-    each iteration of the first equation, and a factorisation for each iteration of the second. With a constant metric it is
-    the ordinary leapfrog.
+    so no third derivatives. The metric at q' serves the third equation and the first one of the way back. Cost of a
+    step: a force evaluation, a reverse pass for each iteration of the first equation, and a factorisation for each
+    iteration of the second; and the same on the way back. With a constant metric it is the ordinary leapfrog.
 
     Args:
-      tolerance, max_iterations, order, reversibility_tolerance: as in `ImplicitMidpoint`.
+      tolerance, max_iterations, order, reversibility_tolerance: as in `ImplicitIntegrator`.
     """
 
-    point_type = _Staggered
     is_explicit = False
 
-    def step(self, hamiltonian: Hamiltonian, point: _Staggered, step_size: tf.Tensor) -> _Staggered:
-        """The end of the step before and this one up to its new position: both have the metric at q."""
-        q, p, ledger, velocity_change, closing = point
-        local = hamiltonian.at(q)
-        ledger = ledger.evaluated(1)
+    def attempt(self, hamiltonian: Hamiltonian, point: Point, step_size: tf.Tensor) -> Point:
+        start = _Staggered(*point, point.momentum)
+        end = self._half(hamiltonian, start, tf.zeros_like(step_size), 0.5 * step_size)
+        closing = 0.5 * step_size * hamiltonian.at(end.position).force(end.momentum)
+        moves = end.ledger.is_ok[..., tf.newaxis]
+        return Point(end.position, tf.where(moves, end.momentum + closing, point.momentum), end.ledger.evaluated(1))
+
+    def step(self, hamiltonian: Hamiltonian, point: Point, step_size: tf.Tensor) -> Point:
+        """There and back, as two rounds of one loop: the way back begins with what is left of the way there."""
+        if not self._returns:
+            return self.attempt(hamiltonian, point, step_size)
         half = 0.5 * step_size
-        force = local.force(p)
-        p_full = p + closing * force
+
+        def go(i: tf.Tensor, here: _Staggered, _: _Staggered) -> tuple[tf.Tensor, _Staggered, _Staggered]:
+            is_first = tf.equal(i, 0)
+            closing, opening = tf.where(is_first, tf.zeros_like(half), half), tf.where(is_first, half, -half)
+            return i + 1, self._half(hamiltonian, here, closing, opening), here
+
+        start = _Staggered(*point, point.momentum)
+        _, back, there = tf.while_loop(lambda i, *_: i < 2, go, (tf.constant(0), start, start))
+        # Both ways have one momentum in the middle, from which each of them found its end.
+        missed = back.position - point.position, back.momentum - there.momentum
+        end = Point(there.position, back.opening, there.ledger)
+        return self.judge(hamiltonian, point, end, *missed, Point(*back[:3]))
+
+    def _half(self, hamiltonian: Hamiltonian, here: _Staggered, closing: tf.Tensor, opening: tf.Tensor) -> _Staggered:
+        """The third equation of a step that ends here, then the first two of one that starts here.
+
+        Args:
+          hamiltonian: as in `step`.
+          here: where a step is to be closed by `closing`, or, where that is zero, with a complete momentum.
+          closing, opening: half steps.
+        """
+        local = hamiltonian.at(here.position)
+        ledger = here.ledger.evaluated(1)
+        p = here.momentum + closing * local.force(here.momentum)
 
         def momentum_map(x: tf.Tensor) -> tuple[tf.Tensor, Weigh]:
-            return p_full + half * local.force(x), local.factor.solve
+            return p + opening * local.force(x), local.factor.solve
 
-        opening, ledger = self.solve(momentum_map, p_full + half * force, ledger, evaluations_per_iteration=0)
-        p_half = opening.value
+        solution, ledger = self.solve(momentum_map, p, ledger, evaluations_per_iteration=0)
+        p_half = solution.value
         velocity = local.velocity(p_half)
 
         def position_map(x: tf.Tensor) -> tuple[tf.Tensor, Weigh]:
-            return q + half * (velocity + hamiltonian.at(x).velocity(p_half)), local.factor.multiply
+            return here.position + opening * (velocity + hamiltonian.at(x).velocity(p_half)), local.factor.multiply
 
-        guess = q + half * (2.0 * velocity + velocity_change)
+        guess = here.position + 2.0 * opening * velocity
         drift, ledger = self.solve(position_map, guess, ledger, evaluations_per_iteration=1)
         moves = ledger.is_ok[..., tf.newaxis]
-        safe_half = tf.where(tf.equal(half, 0.0), tf.ones_like(half), half)
-        return _Staggered(
-            position=tf.where(moves, drift.value, q),
-            momentum=tf.where(moves, p_half, p),
-            ledger=ledger,
-            velocity_change=tf.where(moves, (drift.value - q) / safe_half - 2.0 * velocity, velocity_change),
-            closing=half * tf.ones_like(q),
-        )
-
-    def complete(self, local: LocalHamiltonian, point: _Staggered) -> _Staggered:
-        """The third equation of the last step."""
-        momentum = point.momentum + point.closing * local.force(point.momentum)
-        return point._replace(momentum=momentum, closing=tf.zeros_like(point.closing))
+        return _Staggered(tf.where(moves, drift.value, here.position), tf.where(moves, p_half, here.momentum), ledger, p)

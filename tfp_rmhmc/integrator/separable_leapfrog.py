@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfp_rmhmc.argument import check_order
 from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
-from tfp_rmhmc.integrator.base import Integrator, Leg, composition
+from tfp_rmhmc.integrator.base import Integrator, Leg, composition, is_shared
 from tfp_rmhmc.integrator.status import Ledger
 from tfp_rmhmc.metric import Evaluation, Metric, Partition, Separation
 
@@ -131,7 +131,7 @@ def _separation_of(hamiltonian: Hamiltonian) -> Separation:
 
 
 def _steps_of_blocks(partition: Partition, step_size: tf.Tensor, num_blocks: int) -> list[tf.Tensor]:
-    return [step_size] * num_blocks if step_size.shape.rank == 0 else partition.split(step_size)
+    return [step_size] * num_blocks if is_shared(step_size) else partition.split(step_size)
 
 
 def _kicked(momentum: list[Any], steps: list[Any], gradient: list[Any]) -> list[Any]:

@@ -104,33 +104,21 @@ def fly(
 ) -> Trajectory:
     """The trajectory from the point that `launch` makes of the Hamiltonian at `position`.
 
-    Start and end are visits, and so is the return to the start where reversibility is checked. Each visit evaluates the
-    metric, then travels on if there is a way to go. Where that evaluation is large, the visits are rounds of one loop: a
-    program then holds the metric at the ends once, not two or three times, and is compiled in half the time. Where it is
-    small (`integrator.ends_are_cheap`) they are written out, which spares the loop.
+    Start and end are visits. Each evaluates the metric, then travels on if there is a way to go. Where that evaluation is
+    large, the visits are rounds of one loop: a program then holds the metric at the ends once, not twice, and is compiled
+    in half the time. Where it is small (`integrator.ends_are_cheap`) they are written out, which spares the loop.
     """
-    checks_return = integrator.reversibility_tolerance is not None
-    num_visits = 3 if checks_return else 2
 
     def visit(i: int | tf.Tensor, point: Any, ends: tuple[End, ...]) -> tuple[int | tf.Tensor, Any, tuple[End, ...]]:
         is_start = _is(i, 0)
         local = hamiltonian.at(point.position, integrator.known(point))
         ledger = point.ledger if integrator.ends_are_cheap else point.ledger.evaluated(1)
-        point = _cond(
-            is_start,
-            lambda: launch(local, ledger),
-            lambda: integrator.complete(local, point._replace(ledger=ledger)),
-        )
+        point = _cond(is_start, lambda: launch(local, ledger), lambda: point._replace(ledger=ledger))
         phase = PhasePoint.of(local, point.position, point.momentum)
-        departing, travels = point, is_start
-        if checks_return:
-            point = point._replace(ledger=_check_return(integrator, local, ends[-2].phase, point, _is(i, 2)))
-            back = integrator.begin(local, point.position, -point.momentum, step_size, point.ledger)
-            departing, travels = _choose(is_start, point, back), is_start | _is(i, 1)
-        moved = departing
-        if integrator.has_auxiliary_variables or travels is not False:
-            steps = _choose(travels, num_steps, tf.zeros_like(num_steps))
-            moved = integrator.travel(hamiltonian, local, departing, Leg(step_size, steps, is_start))
+        moved = point
+        if integrator.has_auxiliary_variables or is_start is not False:
+            steps = _choose(is_start, num_steps, tf.zeros_like(num_steps))
+            moved = integrator.travel(hamiltonian, local, point, Leg(step_size, steps, is_start))
         arrival = End(phase, (), ())
         if integrator.has_auxiliary_variables:
             # They are what `travel` sets out from at the start, and what it makes of those that arrive at the end.
@@ -142,14 +130,14 @@ def fly(
     nowhere = End(PhasePoint.zeros_like(position), (), ())
     if integrator.has_auxiliary_variables:
         nowhere = nowhere._replace(point=blank, auxiliary_energies=tf.zeros_like(position))
-    ends = (nowhere,) * num_visits
+    ends: tuple[End, ...] = (nowhere, nowhere)
     if integrator.ends_are_cheap:
         point = blank
-        for i in range(num_visits):
+        for i in range(2):
             _, point, ends = visit(i, point, ends)
     else:
         first = (tf.constant(0), blank, ends)
-        _, point, ends = tf.while_loop(lambda i, *_: i < num_visits, visit, first)
+        _, point, ends = tf.while_loop(lambda i, *_: i < 2, visit, first)
     return Trajectory(ends[0], ends[1], point.ledger)
 
 
@@ -162,14 +150,6 @@ def _cond(condition: bool | tf.Tensor, chosen: Callable[[], Any], otherwise: Cal
     if isinstance(condition, bool):
         return chosen() if condition else otherwise()
     return tf.cond(condition, chosen, otherwise)
-
-
-def _check_return(
-    integrator: Integrator, local: LocalHamiltonian, start: PhasePoint, point: Any, has_returned: tf.Tensor
-) -> Ledger:
-    """The ledger after the distance between the start and the point that came back to it was measured."""
-    missed = local.distance(point.position - start.position, point.momentum + start.momentum)
-    return point.ledger.fail(has_returned & ~(missed <= integrator.reversibility_tolerance), Status.NOT_REVERSIBLE)
 
 
 def _choose(condition: bool | tf.Tensor, chosen: Any, otherwise: Any) -> Any:
