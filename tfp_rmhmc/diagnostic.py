@@ -60,13 +60,19 @@ def trace(state: Any, kernel_results: Any) -> dict[str, tf.Tensor]:
         'is_accepted': find_result(kernel_results, 'is_accepted'),
     }
     proposed = find_result(kernel_results, 'proposed_results')
-    if proposed is None:  # NoUTurnSampler
+    num_steps = find_result(kernel_results, 'leapfrogs_taken')
+
+    def counted(name: str) -> tf.Tensor:
+        found = find_result(kernel_results, name)
+        return none if found is None else found
+
+    if num_steps is not None:  # RiemannianNUTS and NoUTurnSampler
         kept |= {
             'diverging': find_result(kernel_results, 'has_divergence'),
             'energy': find_result(kernel_results, 'energy'),
-            'status': none,
-            'metric_evaluations': none,
-            'solver_iterations': none,
+            'status': counted('status'),
+            'metric_evaluations': counted('num_metric_evaluations'),
+            'solver_iterations': counted('solver_iterations'),
         }
     elif hasattr(proposed, 'status'):  # ours
         kept |= {
@@ -84,7 +90,6 @@ def trace(state: Any, kernel_results: Any) -> dict[str, tf.Tensor]:
             'metric_evaluations': none,
             'solver_iterations': none,
         }
-    num_steps = find_result(kernel_results, 'leapfrogs_taken')
     if num_steps is None:
         num_steps = find_result(kernel_results, 'num_leapfrog_steps')
     step_size = getattr(kernel_results, 'new_step_size', None)

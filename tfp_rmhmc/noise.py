@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfp_rmhmc.xla import is_compiled_by_xla
 
-__all__ = ['split_seed', 'standard_normal_like']
+__all__ = ['split_seed', 'standard_normal_like', 'uniform_like']
 
 _BITS = {tf.float32: (tf.uint32, 2.0**-32), tf.float64: (tf.uint64, 2.0**-64)}
 
@@ -38,6 +38,15 @@ def standard_normal_like(x: tf.Tensor, seed: Any) -> tf.Tensor:
     draw = tf.sqrt(-2.0 * tf.math.log(uniform[0])) * tf.cos(2.0 * math.pi * uniform[1])
     draw.set_shape(x.shape)
     return _not_constant(draw) if is_compiled_by_xla() else draw
+
+
+def uniform_like(x: tf.Tensor, seed: Any) -> tf.Tensor:
+    """Independent draws, uniform on (0, 1), with the shape and dtype of `x`, from a stateless seed `int32[2]`."""
+    # As many bits as float32 holds, so that none is rounded to 1.
+    bits = tf.random.stateless_uniform(tf.shape(x), _without_sign(seed), minval=None, maxval=None, dtype=tf.uint32)
+    draw = (tf.cast(tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32)), x.dtype) + 0.5) * 2.0**-23
+    draw.set_shape(x.shape)
+    return draw
 
 
 def _not_constant(x: tf.Tensor) -> tf.Tensor:

@@ -8,9 +8,12 @@ from tfp_rmhmc.integrator.projection import SymmetricProjection
 from tfp_rmhmc.integrator.separable_leapfrog import SeparableLeapfrog
 from tfp_rmhmc.integrator.status import Ledger, Status
 from tfp_rmhmc.integrator.tao_binding import TaoBinding
-from tfp_rmhmc.integrator.transition import Proposal, propose
+from tfp_rmhmc.integrator.transition import DIVERGENCE_THRESHOLD, Proposal, propose
+from tfp_rmhmc.integrator.tree import Gardener, Tree
 
 __all__ = [
+    'DIVERGENCE_THRESHOLD',
+    'Gardener',
     'GeneralizedLeapfrog',
     'ImplicitMidpoint',
     'Integrator',
@@ -23,5 +26,6 @@ __all__ = [
     'Status',
     'SymmetricProjection',
     'TaoBinding',
+    'Tree',
     'propose',
 ]

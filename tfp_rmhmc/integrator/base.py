@@ -177,6 +177,42 @@ class Integrator(abc.ABC):
         del hamiltonian, step_size
         return point
 
+    def steps(self, hamiltonian: Hamiltonian, point: Any, step_size: tf.Tensor, num_steps: int) -> Any:
+        """The point after `num_steps` steps of the integrator's order, each complete in itself: a leaf of a tree.
+
+        Unlike `travel` it does not know of a start or an end: whatever is drawn at the one or weighed at the other is done
+        by `launched` and `landed`.
+        """
+        lengths = composition(self.order) * num_steps
+        if len(lengths) == 1:
+            return self.step(hamiltonian, point, step_size)
+
+        def body(i: tf.Tensor, point: Any) -> tuple[tf.Tensor, Any]:
+            return i + 1, self.step(hamiltonian, point, step_size * tf.gather(tf.constant(lengths, step_size.dtype), i))
+
+        return tf.while_loop(lambda i, _: i < len(lengths), body, (tf.constant(0), point))[1]
+
+    def flipped(self, point: Any) -> Any:
+        """The point with its momenta reversed: a step from there undoes the last one, up to another flip."""
+        return point._replace(momentum=-point.momentum)
+
+    def launched(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: Any, step_size: tf.Tensor) -> Any:
+        """The point in the form in which steps carry it, of one as it is drawn; by default as it is.
+
+        Args:
+          hamiltonian: as in `step`.
+          local: the Hamiltonian at the point's position.
+          point: as `draw` makes it.
+          step_size: of the steps, forwards.
+        """
+        del hamiltonian, local, step_size
+        return point
+
+    def landed(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: Any, step_size: tf.Tensor) -> Any:
+        """The inverse of `launched`: the point for which `auxiliary_energies` are."""
+        del hamiltonian, local, step_size
+        return point
+
     def auxiliary_energies(self, local: LocalHamiltonian, point: Any, step_size: tf.Tensor) -> tf.Tensor:
         """Terms `[batch..., D]` whose sum is minus the log density of variables beside (q, p), up to a constant."""
         del local, step_size

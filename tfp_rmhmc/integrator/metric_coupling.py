@@ -141,10 +141,29 @@ class MetricCoupling(Integrator):
         )
 
     def step(self, hamiltonian: Hamiltonian, point: Doubled, step_size: tf.Tensor) -> Doubled:
-        """`A(h/2) B(h/2) C B(h/2) A(h/2)`. Cost: three force evaluations; `travel` shares one with the next step."""
+        """`A(h/2) B(h/2) C B(h/2) A(h/2)`. Cost: three force evaluations."""
+        return self.steps(hamiltonian, point, step_size, 1)
+
+    def steps(self, hamiltonian: Hamiltonian, point: Doubled, step_size: tf.Tensor, num_steps: int) -> Doubled:
+        """Cost: two force evaluations a step, and one more."""
         zeros = tf.zeros_like(point.position)
         perform = self._performer(hamiltonian, Slope(zeros, zeros), step_size, tf.ones([], zeros.dtype))
-        return _SCHEDULE.run(perform, point, tf.constant(1), first=len(_CENTER))
+        return _SCHEDULE.run(perform, point, tf.constant(num_steps), first=len(_CENTER))
+
+    def launched(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: Doubled, step_size: tf.Tensor) -> Doubled:
+        """Adds the centre to the gap. Cost: two force evaluations."""
+        return self._moved_center(hamiltonian, local, point, step_size, 1.0)
+
+    def landed(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: Doubled, step_size: tf.Tensor) -> Doubled:
+        """Takes the centre away. Cost: two force evaluations."""
+        return self._moved_center(hamiltonian, local, point, step_size, -1.0)
+
+    def _moved_center(
+        self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: Doubled, step_size: tf.Tensor, sign: float
+    ) -> Doubled:
+        slope, one = local.slope(point.momentum), tf.ones([], point.position.dtype)
+        perform = self._performer(hamiltonian, slope, step_size, sign * one)
+        return _SCHEDULE.run(perform, point, tf.constant(1), last=tf.constant(len(_CENTER)))
 
     def travel(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: Doubled, leg: Leg) -> Doubled:
         """From the start: adds the centre to the gap and makes the steps. At the end: takes the centre away.
@@ -200,6 +219,9 @@ class MetricCoupling(Integrator):
             cosine * a - (sine / rate) * base.factor.solve(b),
             (sine * rate) * base.factor.multiply(a) + cosine * b,
         )
+
+    def flipped(self, point: Doubled) -> Doubled:
+        return point._replace(momentum=-point.momentum, momentum_gap=-point.momentum_gap)
 
     def auxiliary_energies(self, local: LocalHamiltonian, point: Doubled, step_size: tf.Tensor) -> tf.Tensor:
         position_scale, momentum_scale = self._gap_scales(local, step_size)

@@ -128,6 +128,9 @@ class TaoBinding(Integrator):
         a, b = point.position_gap, point.momentum_gap
         return point._replace(position_gap=cosine * a + sine * b, momentum_gap=cosine * b - sine * a)
 
+    def flipped(self, point: Doubled) -> Doubled:
+        return point._replace(momentum=-point.momentum, momentum_gap=-point.momentum_gap)
+
     def auxiliary_energies(self, local: LocalHamiltonian, point: Doubled, step_size: tf.Tensor) -> tf.Tensor:
         del local, step_size
         if self._slack is None:

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
@@ -15,7 +14,8 @@ from tfp_rmhmc import autodiff
 from tfp_rmhmc.argument import check_integer
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.hamiltonian import Hamiltonian
-from tfp_rmhmc.integrator import Integrator, MetricCoupling, Proposal, SeparableLeapfrog, Status, propose
+from tfp_rmhmc.integrator import Integrator, Proposal, Status, propose
+from tfp_rmhmc.kernel.base import RiemannianKernel, check_arguments, default_integrator
 from tfp_rmhmc.kernel.groups import propose_in_groups
 from tfp_rmhmc.kernel.results import UncalibratedRiemannianHMCResults
 from tfp_rmhmc.metric import Evaluation, Metric, SoftAbsMetric
@@ -25,59 +25,16 @@ from tfp_rmhmc.xla import is_compiled_by_xla
 __all__ = ['CalibratedKernel', 'RiemannianHMC', 'UncalibratedRiemannianHMC', 'with_signature_of']
 
 
-class _Kernel(tfp.mcmc.TransitionKernel):
-    """What the kernels with and without an accept step have in common: the constructor's arguments."""
-
-    _parameters: dict[str, Any]
-    _metric: Metric
-    _integrator: Integrator
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The constructor's arguments, as they were given: `copy` and TFP's wrappers rebuild the kernel from them."""
-        return self._parameters
-
-    @property
-    def target_log_prob_fn(self) -> Callable[..., tf.Tensor]:
-        """The log density that is sampled from."""
-        return self._parameters['target_log_prob_fn']
-
-    @property
-    def step_size(self) -> Any:
-        """As given."""
-        return self._parameters['step_size']
+class _FixedLengthKernel(RiemannianKernel):
+    """What the kernels with and without an accept step share."""
 
     @property
     def num_leapfrog_steps(self) -> Any:
         """As given."""
         return self._parameters['num_leapfrog_steps']
 
-    @property
-    def metric(self) -> Metric:
-        """The metric, which is bound to the current target in each transition."""
-        return self._metric
 
-    @property
-    def integrator(self) -> Integrator:
-        """The integrator that makes the trajectories."""
-        return self._integrator
-
-    @property
-    def name(self) -> str:
-        """As given, or the class's name."""
-        return self._parameters['name'] or type(self).__name__
-
-    @property
-    def experimental_shard_axis_names(self) -> Any:
-        """As given; a metric couples all coordinates of the state, so sharded transitions are refused."""
-        return self._parameters['experimental_shard_axis_names']
-
-    def experimental_with_shard_axes(self, shard_axis_names: Any) -> _Kernel:
-        """A copy with other shard axes."""
-        return self.copy(experimental_shard_axis_names=shard_axis_names)
-
-
-class UncalibratedRiemannianHMC(_Kernel):
+class UncalibratedRiemannianHMC(_FixedLengthKernel):
     """The proposal of `RiemannianHMC`, without its accept step; the arguments are the same."""
 
     # The name under which the constructor takes the integrator, and which integrators it takes: see `Integrator`.
@@ -109,13 +66,9 @@ class UncalibratedRiemannianHMC(_Kernel):
             'experimental_shard_axis_names': experimental_shard_axis_names,
             'name': name,
         }
-        if not callable(target_log_prob_fn):
-            raise TypeError(f'`target_log_prob_fn` must be callable, got {target_log_prob_fn!r}.')
-        if metric is not None and not isinstance(metric, Metric):
-            raise TypeError(f'`metric` must be a `tfp_rmhmc.Metric`, got {metric!r}.')
+        check_arguments(target_log_prob_fn, step_size, metric)
         self._metric = SoftAbsMetric() if metric is None else metric
         self._integrator = self._checked(integrator)
-        _check_step_size(step_size)
         _check_num_leapfrog_steps(num_leapfrog_steps)
         if compiled_groups is not None:
             check_integer('compiled_groups', compiled_groups, least=1)
@@ -131,7 +84,7 @@ class UncalibratedRiemannianHMC(_Kernel):
     @staticmethod
     def _default_integrator(metric: Metric) -> Integrator:
         """The integrator that is taken for this metric if none is given."""
-        return SeparableLeapfrog() if metric.is_separable else MetricCoupling()
+        return default_integrator(metric)
 
     def _checked(self, integrator: Integrator | None) -> Integrator:
         """The integrator, or the default one; raises if it cannot be used."""
@@ -188,11 +141,7 @@ class UncalibratedRiemannianHMC(_Kernel):
     ) -> tuple[Any, UncalibratedRiemannianHMCResults]:
         """One trajectory from `current_state`; see the class for what is drawn and integrated."""
         with tf.name_scope(f'{self.name}.one_step'):
-            if self.experimental_shard_axis_names is not None:
-                raise ValueError(
-                    '`experimental_shard_axis_names` must be None: a metric couples all coordinates of the state; '
-                    f'got {self.experimental_shard_axis_names!r}.'
-                )
+            self._refuse_shards()
             if self._parameters['store_parameters_in_results']:
                 step_size = previous_kernel_results.step_size
                 num_steps = previous_kernel_results.num_leapfrog_steps
@@ -262,7 +211,7 @@ class UncalibratedRiemannianHMC(_Kernel):
         return next_state, results
 
 
-class CalibratedKernel(_Kernel):
+class CalibratedKernel(_FixedLengthKernel):
     """`MetropolisHastings` around an uncalibrated kernel, with that kernel's arguments.
 
     A subclass names its `uncalibrated_class` and takes its signature by `with_signature_of`.
@@ -341,18 +290,6 @@ class RiemannianHMC(CalibratedKernel):
     """
 
     uncalibrated_class = UncalibratedRiemannianHMC
-
-
-def _check_step_size(step_size: Any) -> None:
-    if is_list_like(step_size) and not step_size:
-        raise ValueError('`step_size` must not be an empty list.')
-    for step in tf.nest.flatten(step_size):
-        if isinstance(step, tf.Variable):
-            continue  # its value is a matter of run time
-        static = tf.get_static_value(tf.convert_to_tensor(step))
-        # Zero is allowed: it moves nothing and accepts everything, which TFP's own kernels promise.
-        if static is not None and not (np.all(static >= 0) and np.all(np.isfinite(static))):
-            raise ValueError(f'`step_size` must be non-negative and finite, got {step_size!r}.')
 
 
 def _check_num_leapfrog_steps(num_leapfrog_steps: Any) -> None:

@@ -37,6 +37,10 @@ class Correlation(abc.ABC):
     def sqrt_multiply(self, x: tf.Tensor) -> tf.Tensor:
         """`L x` with `L L' = C`."""
 
+    @abc.abstractmethod
+    def diagonal(self, like: tf.Tensor) -> tf.Tensor:
+        """The diagonal of C, shaped like a vector."""
+
 
 def correlation_of(name: str, value: Any, size: int) -> Correlation:
     """The correlation that a user gave.
@@ -79,6 +83,9 @@ class _Identity(Correlation):
     def sqrt_multiply(self, x: tf.Tensor) -> tf.Tensor:
         return x
 
+    def diagonal(self, like: tf.Tensor) -> tf.Tensor:
+        return tf.ones_like(like)
+
 
 class _Dense(Correlation):
     """A matrix `[d, d]`. Each verb is one product that all chains share, O(d^2) a chain."""
@@ -97,6 +104,9 @@ class _Dense(Correlation):
 
     def sqrt_multiply(self, x: tf.Tensor) -> tf.Tensor:
         return tf.tensordot(x, captured(self._lower.T, x.dtype), 1)
+
+    def diagonal(self, like: tf.Tensor) -> tf.Tensor:
+        return captured(np.diag(self._matrix), like.dtype) + tf.zeros_like(like)
 
 
 class _LowRank(Correlation):
@@ -126,3 +136,7 @@ class _LowRank(Correlation):
 
     def sqrt_multiply(self, x: tf.Tensor) -> tf.Tensor:
         return self._updated(x, self._root)
+
+    def diagonal(self, like: tf.Tensor) -> tf.Tensor:
+        squares = np.square(self._basis) @ self._multiply
+        return captured(1.0 + squares, like.dtype) + tf.zeros_like(like)

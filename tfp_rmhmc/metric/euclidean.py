@@ -11,7 +11,7 @@ from tfp_rmhmc import autodiff
 from tfp_rmhmc.argument import check_positive
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.metric.base import Evaluation, LocalMetric, Metric
-from tfp_rmhmc.metric.factor import CholeskyFactor, DiagonalFactor, Factor
+from tfp_rmhmc.metric.factor import CholeskyFactor, DiagonalFactor, Factor, IdentityFactor
 from tfp_rmhmc.metric.separation import KineticTerms, Partition, Separation
 from tfp_rmhmc.state import StateLayout
 
@@ -65,7 +65,8 @@ class EuclideanMetric(Metric):
     def at(self, density: LogDensity, position: tf.Tensor, known: Evaluation | None = None) -> LocalMetric:
         if known is None:
             known = Evaluation(*density.apply(autodiff.value_and_gradient, position))
-        return LocalMetric(known.log_prob, known.gradient, self.factorize(self._mass_for(position)), tf.zeros_like)
+        factor = IdentityFactor(position.dtype) if self._mass is None else self.factorize(self._mass_for(position))
+        return LocalMetric(known.log_prob, known.gradient, factor, tf.zeros_like)
 
     def separation(self, layout: StateLayout) -> Separation:
         return _OneBlock(self, layout.dimension)

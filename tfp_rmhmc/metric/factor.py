@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tfp_rmhmc.linalg import cholesky_and_inverse, eigh, softabs
 
-__all__ = ['CholeskyFactor', 'DiagonalFactor', 'Factor', 'RankOneFactor', 'SoftAbsFactor']
+__all__ = ['CholeskyFactor', 'DiagonalFactor', 'Factor', 'IdentityFactor', 'RankOneFactor', 'SoftAbsFactor']
 
 
 class Factor(abc.ABC):
@@ -42,6 +42,16 @@ class Factor(abc.ABC):
     def energy_cotangent(self, covector: tf.Tensor) -> tf.Tensor:
         """d(1/2 log det G + 1/2 p' G^-1 p) / d parameters, shaped like the parameters."""
 
+    def diagonal(self, like: tf.Tensor) -> tf.Tensor:
+        """The diagonal of G, shaped like a vector `[batch..., D]`; by default from D products."""
+
+        def entry(unit: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_sum(unit * self.multiply(unit + tf.zeros_like(like)), axis=-1)
+
+        entries = tf.map_fn(entry, tf.eye(like.shape[-1], dtype=like.dtype))
+        found = tf.transpose(entries, [*range(1, like.shape.rank), 0])
+        return tf.ensure_shape(found, like.shape)
+
 
 class CholeskyFactor(Factor):
     """`G = L L'` given as a matrix `[batch..., D, D]`. One Cholesky decomposition, O(D^3)."""
@@ -50,6 +60,9 @@ class CholeskyFactor(Factor):
         self._matrix = matrix
         self._lower, self._inverse = cholesky_and_inverse(matrix)
         self.half_log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(self._lower)), axis=-1)
+
+    def diagonal(self, like: tf.Tensor) -> tf.Tensor:
+        return tf.linalg.diag_part(self._matrix) + tf.zeros_like(like)
 
     def solve(self, covector: tf.Tensor) -> tf.Tensor:
         return tf.linalg.matvec(self._inverse, covector)
@@ -88,6 +101,9 @@ class SoftAbsFactor(Factor):
         self._f, self._derivative, self._differences = softabs(lam, tf.convert_to_tensor(alpha, matrix.dtype))
         self.half_log_det = 0.5 * tf.reduce_sum(tf.math.log(self._f), axis=-1)
 
+    def diagonal(self, like: tf.Tensor) -> tf.Tensor:
+        return tf.linalg.matvec(tf.square(self._eigenvectors), self._f) + tf.zeros_like(like)
+
     def solve(self, covector: tf.Tensor) -> tf.Tensor:
         return self._from_eigenbasis(self._to_eigenbasis(covector) / self._f)
 
@@ -121,6 +137,9 @@ class DiagonalFactor(Factor):
         self._diagonal = tf.where(diagonal > 0.0, diagonal, nan)
         self.half_log_det = 0.5 * tf.reduce_sum(tf.math.log(self._diagonal), axis=-1)
 
+    def diagonal(self, like: tf.Tensor) -> tf.Tensor:
+        return self._diagonal + tf.zeros_like(like)
+
     def solve(self, covector: tf.Tensor) -> tf.Tensor:
         return covector / self._diagonal
 
@@ -135,6 +154,28 @@ class DiagonalFactor(Factor):
         return 0.5 / self._diagonal - 0.5 * tf.square(self.solve(covector))
 
 
+class IdentityFactor(Factor):
+    """`G = I`, of no parameters."""
+
+    def __init__(self, dtype: tf.DType):
+        self.half_log_det = tf.zeros([], dtype)
+
+    def diagonal(self, like: tf.Tensor) -> tf.Tensor:
+        return tf.ones_like(like)
+
+    def solve(self, covector: tf.Tensor) -> tf.Tensor:
+        return covector
+
+    def multiply(self, vector: tf.Tensor) -> tf.Tensor:
+        return vector
+
+    def sqrt_multiply(self, noise: tf.Tensor) -> tf.Tensor:
+        return noise
+
+    def energy_cotangent(self, covector: tf.Tensor) -> tf.Tensor:
+        return tf.zeros_like(covector)
+
+
 class RankOneFactor(Factor):
     """`G = I + w w'` given by `w: [batch..., D]`. O(D).
 
@@ -145,6 +186,9 @@ class RankOneFactor(Factor):
         self._vector = vector
         self._determinant = 1.0 + _dot(vector, vector)
         self.half_log_det = 0.5 * tf.math.log(self._determinant)[..., 0]
+
+    def diagonal(self, like: tf.Tensor) -> tf.Tensor:
+        return 1.0 + tf.square(self._vector) + tf.zeros_like(like)
 
     def solve(self, covector: tf.Tensor) -> tf.Tensor:
         return covector - self._vector * (_dot(self._vector, covector) / self._determinant)

@@ -182,6 +182,9 @@ class SeparableFactor(Factor):
         constant = sum(correlation.half_log_det for correlation in correlations)
         self.half_log_det = constant - tf.add_n([tf.reduce_sum(log_scale, axis=-1) for log_scale in log_scales])
 
+    def diagonal(self, like: tf.Tensor) -> tf.Tensor:
+        return self._each(lambda one, scale, correlation: correlation.diagonal(one) / tf.square(scale), tf.ones_like(like))
+
     def solve(self, covector: tf.Tensor) -> tf.Tensor:
         return self._each(lambda p, scale, correlation: scale * correlation.solve(scale * p), covector)
 
