@@ -2,7 +2,7 @@
 
 from tfp_rmhmc.linalg.arrowhead import are_arrowheads
 from tfp_rmhmc.linalg.cholesky import cholesky_and_inverse
-from tfp_rmhmc.linalg.correlation import Correlation, correlation_of
+from tfp_rmhmc.linalg.correlation import Correlation, correlation_of, dense_correlation, identity_correlation
 from tfp_rmhmc.linalg.eigh import STRUCTURES, eigh
 from tfp_rmhmc.linalg.gram import WeightedGram
 from tfp_rmhmc.linalg.softabs import SoftAbs, softabs
@@ -15,6 +15,8 @@ __all__ = [
     'are_arrowheads',
     'cholesky_and_inverse',
     'correlation_of',
+    'dense_correlation',
     'eigh',
+    'identity_correlation',
     'softabs',
 ]

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfp_rmhmc.linalg.constant import captured
 
-__all__ = ['Correlation', 'correlation_of']
+__all__ = ['Correlation', 'correlation_of', 'dense_correlation', 'identity_correlation']
 
 # Relative asymmetry below which a matrix counts as symmetric.
 _SYMMETRIC = 1e-6
@@ -20,10 +20,10 @@ class Correlation(abc.ABC):
     """A constant positive definite matrix C. Vectors are `[batch..., d]`, in float32 or float64.
 
     Attributes:
-      half_log_det: `1/2 log det C`, a float.
+      half_log_det: `1/2 log det C`, a float or a scalar.
     """
 
-    half_log_det: float
+    half_log_det: Any
 
     @abc.abstractmethod
     def solve(self, x: tf.Tensor) -> tf.Tensor:
@@ -52,7 +52,7 @@ def correlation_of(name: str, value: Any, size: int) -> Correlation:
       size: d, the number of coordinates.
     """
     if value is None:
-        return _Identity()
+        return identity_correlation()
     matrix = np.asarray(value, np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != size or matrix.shape[1] > size:
         raise ValueError(
@@ -66,7 +66,18 @@ def correlation_of(name: str, value: Any, size: int) -> Correlation:
         raise ValueError(f'`{name}` must be symmetric, got {value!r}.')
     if np.linalg.eigvalsh(0.5 * (matrix + matrix.T)).min() <= 0.0:
         raise ValueError(f'`{name}` must be positive definite, got {value!r}.')
-    return _Dense(0.5 * (matrix + matrix.T))
+    matrix = 0.5 * (matrix + matrix.T)
+    return dense_correlation(np.linalg.cholesky(matrix), np.linalg.inv(matrix))
+
+
+def identity_correlation() -> Correlation:
+    """`C = I`."""
+    return _Identity()
+
+
+def dense_correlation(root: Any, inverse: Any) -> Correlation:
+    """`C = root root'`, given beside its inverse, both `[d, d]`: arrays, or tensors of the program that is being traced."""
+    return _Dense(root, inverse)
 
 
 class _Identity(Correlation):
@@ -88,25 +99,32 @@ class _Identity(Correlation):
 
 
 class _Dense(Correlation):
-    """A matrix `[d, d]`. Each verb is one product that all chains share, O(d^2) a chain."""
+    """A matrix `[d, d]`. Each verb is one product that all chains share (`multiply` is two), O(d^2) a chain.
 
-    def __init__(self, matrix: np.ndarray):
-        lower = np.linalg.cholesky(matrix)
-        self._matrix, self._lower = matrix, lower
-        self._inverse = np.linalg.inv(matrix)
-        self.half_log_det = float(np.sum(np.log(np.diag(lower))))
+    Args:
+      root: lower triangular, `C = root root'`; an array, or a tensor of the program that is being traced.
+      inverse: of C, likewise.
+    """
+
+    def __init__(self, root: Any, inverse: Any):
+        self._root, self._inverse = root, inverse
+        is_known = isinstance(root, np.ndarray)
+        self.half_log_det = (
+            float(np.sum(np.log(np.diag(root)))) if is_known else tf.reduce_sum(tf.math.log(tf.linalg.diag_part(root)))
+        )
 
     def solve(self, x: tf.Tensor) -> tf.Tensor:
         return tf.tensordot(x, captured(self._inverse, x.dtype), 1)
 
     def multiply(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.tensordot(x, captured(self._matrix, x.dtype), 1)
+        root = captured(self._root, x.dtype)
+        return tf.tensordot(tf.tensordot(x, root, 1), root, [[-1], [1]])
 
     def sqrt_multiply(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.tensordot(x, captured(self._lower.T, x.dtype), 1)
+        return tf.tensordot(x, captured(self._root, x.dtype), [[-1], [1]])
 
     def diagonal(self, like: tf.Tensor) -> tf.Tensor:
-        return captured(np.diag(self._matrix), like.dtype) + tf.zeros_like(like)
+        return tf.reduce_sum(tf.square(captured(self._root, like.dtype)), axis=1) + tf.zeros_like(like)
 
 
 class _LowRank(Correlation):

@@ -7,6 +7,8 @@ from tfp_rmhmc.metric.factor import CholeskyFactor, DiagonalFactor, Factor, Rank
 from tfp_rmhmc.metric.fisher import FisherMetric
 from tfp_rmhmc.metric.gauss_newton import GaussNewtonMetric
 from tfp_rmhmc.metric.hessian import HessianMetric, SoftAbsMetric
+from tfp_rmhmc.metric.learned import LearnedMetric, ScaleStructure
+from tfp_rmhmc.metric.learning import Fit, fit_metric, normal_scores
 from tfp_rmhmc.metric.monge import MongeMetric
 from tfp_rmhmc.metric.pullback import PullbackMetric
 from tfp_rmhmc.metric.separable import SeparableFactor, SeparableMetric
@@ -21,18 +23,23 @@ __all__ = [
     'Evaluation',
     'Factor',
     'FisherMetric',
+    'Fit',
     'GaussNewtonMetric',
     'HessianMetric',
     'KineticTerms',
+    'LearnedMetric',
     'LocalMetric',
     'Metric',
     'MongeMetric',
     'Partition',
     'PullbackMetric',
     'RankOneFactor',
+    'ScaleStructure',
     'SeparableFactor',
     'SeparableMetric',
     'Separation',
     'SoftAbsFactor',
     'SoftAbsMetric',
+    'fit_metric',
+    'normal_scores',
 ]

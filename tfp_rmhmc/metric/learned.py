@@ -1,0 +1,78 @@
+"""Separable metrics whose scales were learned: a log-linear function of the coordinates that set them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tfp_rmhmc.linalg import Correlation, dense_correlation, identity_correlation
+from tfp_rmhmc.linalg.constant import captured
+from tfp_rmhmc.metric.separable import SeparableMetric
+
+__all__ = ['LearnedMetric', 'ScaleStructure']
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaleStructure:
+    """Who sets whose scale: what of a learned metric is fixed when a program is compiled.
+
+    Attributes:
+      blocks: a partition of the flat coordinates; no coordinate sets the scale of one of its own block.
+      setters: for each block, the flat coordinates that set its scales; empty where they are constant.
+    """
+
+    blocks: tuple[tuple[int, ...], ...]
+    setters: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def constant(cls, dimension: int) -> ScaleStructure:
+        """One block of constant scales."""
+        return cls((tuple(range(dimension)),), ((),))
+
+
+class LearnedMetric(SeparableMetric):
+    """A separable metric with, for the coordinates i of block b and the coordinates s that set its scales,
+
+        log G_ii = log(exp(c_i) + exp(a_i + sum_s w_si q_s)),        G_b = diag(G)^(1/2) C_b diag(G)^(1/2)
+
+    The first term is what does not vary, such as what the data say. `SeparableMetric.learn` makes one.
+
+    Args:
+      structure: blocks, and who sets their scales.
+      parameters: for each block a dict of arrays or tensors: `c: [d]`; where there are setters also `a: [d]` and
+        `w: [setters, d]`; and either `root: [d, d]`, lower triangular with `C = root root'`, and its `inverse: [d, d]`,
+        that of C, or neither for the identity. Tensors may be inputs of the program that is being traced, so that
+        programs need not be compiled anew for other values.
+    """
+
+    def __init__(self, structure: ScaleStructure, parameters: list[dict[str, Any]]):
+        super().__init__(self._log_scales_of_blocks, blocks=structure.blocks)
+        self.structure = structure
+        self.parameters_of_blocks = parameters
+
+    def _log_scales_of_blocks(self, *blocks: tf.Tensor) -> list[tf.Tensor]:
+        dtype = blocks[0].dtype
+        place = {index: (b, i) for b, block in enumerate(self.structure.blocks) for i, index in enumerate(block)}
+        found = []
+        for setters, parameters in zip(self.structure.setters, self.parameters_of_blocks, strict=True):
+            log_precision = captured(parameters['c'], dtype)
+            if setters:
+                values = tf.stack([blocks[place[s][0]][..., place[s][1]] for s in setters], axis=-1)
+                varying = captured(parameters['a'], dtype) + tf.tensordot(values, captured(parameters['w'], dtype), 1)
+                # softplus, not logaddexp: one transcendental function less, and a gradient without NaN.
+                log_precision = log_precision + tf.nn.softplus(varying - log_precision)
+            found.append(-0.5 * log_precision)
+        return found
+
+    def _correlations(self, sizes: tuple[int, ...]) -> list[Correlation]:
+        del sizes
+        return [
+            dense_correlation(parameters['root'], parameters['inverse']) if 'root' in parameters else identity_correlation()
+            for parameters in self.parameters_of_blocks
+        ]
+
+    def __repr__(self) -> str:
+        setters = sorted({s for group in self.structure.setters for s in group})
+        return f'LearnedMetric(blocks of {[len(b) for b in self.structure.blocks]}, scales set by {setters})'
