@@ -1,4 +1,4 @@
-"""No-U-turn trees from exact draws: each integrator leaves the target invariant; wrong weights and one-sided criteria do not.
+"""No-U-turn trees from exact draws: each integrator leaves the target invariant, wrong weights and criteria do not.
 
 As in `test_exactness`: chains start from exact draws, make a few transitions, and still must be exact draws.
 """

@@ -45,12 +45,14 @@ class LearnedMetric(SeparableMetric):
         `w: [setters, d]`; and either `root: [d, d]`, lower triangular with `C = root root'`, and its `inverse: [d, d]`,
         that of C, or neither for the identity. Tensors may be inputs of the program that is being traced, so that
         programs need not be compiled anew for other values.
+      fit: how it was learned, or None.
     """
 
-    def __init__(self, structure: ScaleStructure, parameters: list[dict[str, Any]]):
+    def __init__(self, structure: ScaleStructure, parameters: list[dict[str, Any]], fit: Any = None):
         super().__init__(self._log_scales_of_blocks, blocks=structure.blocks)
         self.structure = structure
         self.parameters_of_blocks = parameters
+        self.fit = fit
 
     def _log_scales_of_blocks(self, *blocks: tf.Tensor) -> list[tf.Tensor]:
         dtype = blocks[0].dtype

@@ -101,6 +101,34 @@ class SeparableMetric(Metric):
             raise TypeError(f'`model` must be a joint distribution, got {model!r}.')
         return cls(PriorScales(PinnedModel(model, pins)))
 
+    @staticmethod
+    def learn(draws: Any, scores: Any) -> SeparableMetric:
+        """The separable metric of a flat state that describes scores best: blocks, scales and correlations.
+
+        Who sets whose scale is found by regressing squared scores on the coordinates; each structure that comes into
+        question is judged by how well it predicts the scores of draws that it was not fitted to. Where none is better than
+        a constant metric, that is the result. `metric.fit` says what was found. A fit of 1,000 draws in 200 dimensions
+        takes about a second.
+
+        Args:
+          draws: positions, flat, `[n, chains, D]` or `[n, D]`, close to the target's distribution.
+          scores: gradients of the log density there.
+        """
+        from tfp_rmhmc.metric.learned import LearnedMetric
+        from tfp_rmhmc.metric.learning import fit_metric
+
+        draws, scores = (np.asarray(x, np.float64) for x in (draws, scores))
+        if draws.ndim not in (2, 3) or draws.shape != scores.shape:
+            raise ValueError(
+                f'`draws` and `scores` must have one shape, [n, chains, D] or [n, D], got {draws.shape} and {scores.shape}.'
+            )
+        if draws.ndim == 2:
+            draws, scores = draws[:, np.newaxis], scores[:, np.newaxis]
+        if draws.shape[0] * draws.shape[1] < 10:
+            raise ValueError(f'`draws` must be at least 10, got {draws.shape[0] * draws.shape[1]}.')
+        fit = fit_metric(draws, scores)
+        return LearnedMetric(fit.structure, fit.parameters, fit)
+
     def __repr__(self) -> str:
         given = [f'log_scale_fn={self._log_scale_fn!r}']
         given += [] if self._correlation is None else [f'correlation={[np.shape(c) or None for c in self._correlation]}']

@@ -35,6 +35,15 @@ class Problem:
     constrain: Callable[[list[tf.Tensor]], Any]
     names: list[str]
 
+    def coordinate_names(self) -> list[str]:
+        """A name for each coordinate of the flat unconstrained state: `mu`, `theta[0]`, ..."""
+        found = []
+        names = self.names if len(self.names) == len(self.start) else [f'x{i}' for i in range(len(self.start))]
+        for name, part in zip(names, self.start, strict=True):
+            event = part.shape[1:]
+            found += [f'{name}[{",".join(map(str, index))}]' if event else name for index in np.ndindex(*event)]
+        return found
+
     def scaled(self, scale: list[np.ndarray], start: list[tf.Tensor]) -> Problem:
         """The same problem in coordinates `y / scale`, from a start given in `y`, without the constant log Jacobian."""
         scale = [tf.constant(s, part.dtype) for s, part in zip(scale, start, strict=True)]

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import json
+import os
+import zipfile
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 
+from tfp_rmhmc.argument import check_integer
 from tfp_rmhmc.integrator import Status
+from tfp_rmhmc.sampling.scales import LearnedScales
 
-__all__ = ['PosteriorDraws']
+__all__ = ['PosteriorDraws', 'least_bulk_ess']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +33,13 @@ class PosteriorDraws:
       names: of the variables, in `tf.nest.flatten` order of `draws`.
       seconds: dict in which `'total'` is the wall time, compilation included.
       is_compiled: True if XLA compiled the run, False if it ran in a plain graph.
+      is_partial: True if the run was interrupted before it had all draws.
+      gradients: dict with the number of gradients of the log density, or of steps, of `'warmup'` and `'sampling'`, all
+        chains together.
+      choice: what made the draws, and what the default kernel chose, in words.
+      remarks: what else is worth knowing, one sentence each.
+      scales: what the default kernel learned; see `learned_scales`.
+      extend_fn: makes more draws; see `extend`.
     """
 
     draws: Any
@@ -33,6 +48,79 @@ class PosteriorDraws:
     names: list[str]
     seconds: dict[str, float]
     is_compiled: bool = False
+    is_partial: bool = False
+    gradients: dict[str, int] = dataclasses.field(default_factory=dict)
+    choice: str = ''
+    remarks: list[str] = dataclasses.field(default_factory=list)
+    scales: LearnedScales | None = None
+    extend_fn: Callable[[int, bool | None], PosteriorDraws] | None = dataclasses.field(default=None, repr=False)
+
+    def learned_scales(self) -> LearnedScales:
+        """Which coordinates set the scale of which others, as the warm-up learned it: `print` or `plot` it."""
+        if self.scales is None:
+            raise ValueError(f"Scales are learned by kernel='auto'; these draws are of {self.choice or 'another kernel'}.")
+        return self.scales
+
+    def plot_learned_scales(self, ax: Any = None) -> Any:
+        """A picture of `learned_scales`. Needs matplotlib; returns its axes."""
+        return self.learned_scales().plot(ax)
+
+    def extend(self, num_draws: int, progress: bool | None = None) -> PosteriorDraws:
+        """The result with `num_draws` more draws of each chain: those that one longer run would have given."""
+        check_integer('num_draws', num_draws, least=1)
+        if self.extend_fn is None:
+            raise ValueError(
+                f"Only draws of kernel='auto' that were made in this process can be extended; these are of "
+                f'{self.choice or "another kernel"}.'
+            )
+        return self.extend_fn(num_draws, progress)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes draws, trace and what was learned to one file, a NumPy archive."""
+        flat = [np.asarray(x) for x in tf.nest.flatten(self.draws)]
+        described = {
+            'names': self.names,
+            'structure': _structure_of(self.draws),
+            'seconds': self.seconds,
+            'is_compiled': self.is_compiled,
+            'is_partial': self.is_partial,
+            'gradients': self.gradients,
+            'choice': self.choice,
+            'remarks': self.remarks,
+            'scales': None if self.scales is None else self.scales.to_json(),
+        }
+        arrays = {f'draws.{i}': x for i, x in enumerate(flat)}
+        arrays |= {f'trace.{key}': value for key, value in self.trace.items()}
+        arrays |= {f'warmup.{key}': value for key, value in self.warmup.items()}
+        with open(path, 'wb') as file:
+            np.savez(file, allow_pickle=False, described=np.array(json.dumps(described)), **arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> PosteriorDraws:
+        """What `save` wrote. It cannot be extended."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = dict(file)
+            described = json.loads(str(arrays.pop('described')))
+        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f'`path` must be a file that `save` wrote, got {str(path)!r}: {error}.') from error
+
+        def under(prefix: str) -> dict[str, np.ndarray]:
+            return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
+
+        flat = under('draws.')
+        scales = described.pop('scales')
+        return cls(
+            draws=_structured(described.pop('structure'), [tf.constant(flat[str(i)]) for i in range(len(flat))]),
+            trace=under('trace.'),
+            warmup=under('warmup.'),
+            scales=None if scales is None else LearnedScales.from_json(scales),
+            **described,
+        )
+
+    def ess(self) -> dict[str, np.ndarray]:
+        """Bulk effective sample size of every coordinate, by variable: of ranks as normal scores, split chains."""
+        return {name: _bulk_ess(x) for name, x in self.variables().items()}
 
     def variables(self) -> dict[str, np.ndarray]:
         """The draws by name, `[num_draws, num_chains, event...]`."""
@@ -64,7 +152,7 @@ class PosteriorDraws:
 
     def problems(self) -> list[str]:
         """One sentence for each thing that is wrong with the run, with what to try; empty if nothing is wrong."""
-        found = []
+        found = list(self.remarks)
         # An R-hat that is not finite means that a coordinate never moved, which is worse than any large R-hat.
         worst = {name: np.max(np.nan_to_num(value, nan=np.inf)) for name, value in self.r_hat().items() if value.size}
         name = max(worst, key=lambda key: worst[key])
@@ -73,6 +161,8 @@ class PosteriorDraws:
                 f'R-hat of `{name}` is {worst[name]:.3f} (should be below 1.01): the chains do not agree yet; draw more, '
                 'or warm up longer.'
             )
+            if self.scales is not None and self.scales.residual_names is not None:
+                found.append(f"{self.scales.residual_sentence()}: try kernel='explicit' (SoftAbs), or reparametrise.")
         share = np.mean(self.trace['diverging'])
         if share > 0.01:
             found.append(
@@ -83,6 +173,12 @@ class PosteriorDraws:
         if np.mean(failed) > 0.01:
             found.append(
                 f"{np.mean(failed):.1%} of the trajectories could not be solved: try a smaller step, or kernel='explicit'."
+            )
+        if 'is_capped' in self.trace and np.mean(self.trace['is_capped']) > 0.01:
+            share, most = np.mean(self.trace['is_capped']), int(self.trace['n_steps'].max())
+            found.append(
+                f'{share:.1%} of the trajectories were cut at {most} steps: the step size is very small for their length; '
+                'warm up longer, or scale the variables.'
             )
         bfmi = self.bfmi()
         if np.any(bfmi < 0.3):
@@ -100,6 +196,53 @@ class PosteriorDraws:
         return np.mean(np.square(np.diff(energy, axis=0)), axis=0) / np.var(energy, axis=0)
 
 
+def least_bulk_ess(parts: list[np.ndarray]) -> float:
+    """The least bulk effective sample size of any coordinate of parts `[n, chains, event...]`; 0 for very few draws."""
+    return min(float(np.min(_bulk_ess(part))) for part in parts if part.size) if len(parts[0]) >= 8 else 0.0
+
+
+def _bulk_ess(x: np.ndarray) -> np.ndarray:
+    """Of `[n, chains, event...]`; NaN where a coordinate never moves (Vehtari et al. 2021)."""
+    half = len(x) // 2
+    if half < 4:
+        return np.full(x.shape[2:], np.nan)
+    halves = np.concatenate([x[:half], x[-half:]], axis=1)
+    scores = np.reshape(_average_scores(np.reshape(halves, [half * halves.shape[1], -1])), halves.shape)
+    return np.asarray(
+        tfp.mcmc.effective_sample_size(
+            tf.constant(scores, tf.float64), cross_chain_dims=1, filter_beyond_positive_pairs=True
+        )
+    )
+
+
+def _average_scores(columns: np.ndarray) -> np.ndarray:
+    """Normal scores of each column; equal values have equal ones."""
+    scores = np.empty(columns.shape)
+    for i, column in enumerate(columns.T):
+        _, inverse, counts = np.unique(column, return_inverse=True, return_counts=True)
+        average_rank = np.cumsum(counts) - 0.5 * (counts - 1)
+        scores[:, i] = tf.math.ndtri((average_rank[inverse.ravel()] - 0.375) / (len(column) + 0.25))
+    return scores
+
+
+def _structure_of(draws: Any) -> Any:
+    """The kind of a nest of draws, and its names, as JSON."""
+    if isinstance(draws, dict):
+        return {'kind': 'dict', 'names': sorted(draws)}
+    if hasattr(draws, '_fields'):
+        return {'kind': 'tuple', 'names': list(draws._fields)}
+    return {'kind': 'list' if isinstance(draws, (list, tuple)) else 'tensor', 'names': []}
+
+
+def _structured(structure: Any, flat: list[tf.Tensor]) -> Any:
+    """The inverse of flattening a nest of that structure."""
+    if structure['kind'] == 'dict':
+        return dict(zip(structure['names'], flat, strict=True))
+    if structure['kind'] == 'tuple':
+        return collections.namedtuple('Draws', structure['names'])(*flat)
+    return flat if structure['kind'] == 'list' else flat[0]
+
+
 def _rank_normalised_r_hat(x: np.ndarray) -> np.ndarray:
     """R-hat of `x: [draws, chains, event...]`: the larger of those of ranks and of ranks of distances from the median.
 
@@ -107,12 +250,7 @@ def _rank_normalised_r_hat(x: np.ndarray) -> np.ndarray:
     """
 
     def r_hat_of_ranks(x: np.ndarray) -> np.ndarray:
-        columns = np.reshape(x, [x.shape[0] * x.shape[1], -1])
-        scores = np.empty(columns.shape)
-        for i, column in enumerate(columns.T):
-            _, inverse, counts = np.unique(column, return_inverse=True, return_counts=True)
-            average_rank = np.cumsum(counts) - 0.5 * (counts - 1)
-            scores[:, i] = tf.math.ndtri((average_rank[inverse.ravel()] - 0.375) / (len(column) + 0.25))
+        scores = _average_scores(np.reshape(x, [x.shape[0] * x.shape[1], -1]))
         half = len(x) // 2
         scores = np.reshape(scores, x.shape)
         halves = np.concatenate([scores[:half], scores[-half:]], axis=1)

@@ -29,6 +29,11 @@ class Checkpoint:
         self._path = None if directory is None else pathlib.Path(directory) / 'tfp_rmhmc_checkpoint.npz'
         self._fingerprint = fingerprint
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is a directory to save to."""
+        return self._path is not None
+
     def load(self) -> dict[str, np.ndarray]:
         """The saved arrays; an empty dict if there are none."""
         if self._path is None or not self._path.exists():

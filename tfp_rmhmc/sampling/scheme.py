@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_rmhmc.adaptation import RandomTrajectoryLength
-from tfp_rmhmc.kernel import ExplicitRiemannianHMC, ImplicitRiemannianHMC, RiemannianHMC
+from tfp_rmhmc.kernel import ExplicitRiemannianHMC, ImplicitRiemannianHMC, RiemannianHMC, RiemannianNUTS
 from tfp_rmhmc.metric import Metric
 
 __all__ = ['KERNELS', 'adaptive_kernel']
@@ -28,6 +28,7 @@ class _Scheme(NamedTuple):
 KERNELS = {
     'explicit': _Scheme(0.1, 0.8),
     'implicit': _Scheme(0.1, 0.9),
+    'rnuts': _Scheme(0.1, 0.8),
     'hmc': _Scheme(0.1, 0.8),
     'nuts': _Scheme(0.1, 0.8),
 }
@@ -50,6 +51,8 @@ def adaptive_kernel(
     kernel: tfp.mcmc.TransitionKernel
     if kind == 'nuts':
         kernel = tfp.mcmc.NoUTurnSampler(target_log_prob_fn, initial)
+    elif kind == 'rnuts':
+        kernel = RiemannianNUTS(target_log_prob_fn, initial, metric=metric)
     elif kind == 'hmc':
         inner = tfp.mcmc.HamiltonianMonteCarlo(target_log_prob_fn, initial, 1, store_parameters_in_results=True)
         kernel = RandomTrajectoryLength(inner, length)

@@ -9,20 +9,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfp_rmhmc.metric import Fit, ScaleStructure, fit_metric, normal_scores
+from tfp_rmhmc.metric import MAX_DENSE, Fit, ScaleStructure, diagonal_fit, fit_metric, normal_scores
 from tfp_rmhmc.sampling.engine import Engine, Stretch, Tuning
 
-__all__ = ['STRETCH', 'Tuned', 'warm_up']
+__all__ = ['MAX_STEPS', 'STRETCH', 'Tuned', 'warm_up']
 
 STRETCH = 50  # transitions of a program
 # Trajectory lengths that are tried, as multiples of the present one.
 _COARSE, _FINE = (0.5, 1.0, 2.0), (0.5, 2.0**-0.5, 1.0, 2.0**0.5, 2.0)
+_MAX_COORDINATES = 500  # that the length is tuned by
+_MAX_KEPT = 10**8  # numbers of draws that are kept for learning
+_LEAST_DRAWS, _LEAST_MOVED = 20, 0.1  # below which nothing is learned from a window
 _INITIAL_STEP, _INITIAL_LENGTH = 0.1, 6.0
-# While the metric is learned, trajectories are not shorter than this, about half a period of a coordinate in its own metric:
-# chains that do not explore look well mixed, and the ladder would fall to its shortest rung.
+# While the metric is learned, trajectories are not shorter than this, about half a period of a coordinate in its own
+# metric: chains that do not explore look well mixed, and the ladder would fall to its shortest rung.
 _LEAST_LENGTH_OF_LEARNING = 4.0
-_RANGE_OF_LENGTHS = (0.5, 100.0)
-_MAX_STEPS_EARLY, _MAX_STEPS = 32, 1000
+_RANGE_OF_LENGTHS = (1.5, 100.0)
+_MAX_STEPS_EARLY, MAX_STEPS = 32, 1000
 # Autocorrelations outside of this range are not what they seem, see `WorstCoordinateLengthAdaptation`.
 _LEAST_CORRELATION, _MOST_CORRELATION = -0.2, 0.999
 
@@ -33,7 +36,7 @@ class _Window(NamedTuple):
     Attributes:
       share: of all transitions.
       ladder: lengths that are tried, as multiples.
-      learns: what is learned at its end: None, 'constant' or 'scales'.
+      learns: what is learned at its end: None, 'diagonal', 'constant' or 'scales'.
       finds_length: whether the best rung is taken.
     """
 
@@ -47,12 +50,12 @@ class _Window(NamedTuple):
 # window has the metric with which draws are kept, and finds its length.
 _BURN_IN = [_Window(0.5, (1.0,), 'diagonal', False), _Window(0.5, (1.0,), 'constant', False)]
 _LEARNING = [
-    _Window(0.12, _COARSE, 'scales', True),
-    _Window(0.2, _COARSE, 'scales', True),
-    _Window(0.28, _COARSE, 'scales', True),
-    _Window(0.1, _COARSE, None, True),
-    _Window(0.1, _COARSE, None, True),
-    _Window(0.2, _FINE, None, True),
+    _Window(0.1, _COARSE, 'scales', True),
+    _Window(0.17, _COARSE, 'scales', True),
+    _Window(0.25, _COARSE, 'scales', True),
+    _Window(0.09, _COARSE, None, True),
+    _Window(0.09, _COARSE, None, True),
+    _Window(0.3, _FINE, None, True),
 ]
 
 
@@ -67,7 +70,6 @@ class Tuned:
       length: the mean trajectory length.
       gradients: that were evaluated, for all chains.
       trace: of all transitions.
-      is_given: whether the user gave the length.
     """
 
     state: list[Any]
@@ -79,13 +81,11 @@ class Tuned:
 
 
 def warm_up(
-    target_log_prob_fn: Callable[..., tf.Tensor],
     start: list[tf.Tensor],
     num_burnin: int,
     num_adaptation: int,
     step_size: float | None,
     trajectory_length: float | None,
-    target_accept_prob: float,
     seed: tf.Tensor,
     engine_of: Callable[[ScaleStructure], Engine],
     show: Callable[[str, Stretch], None],
@@ -93,17 +93,14 @@ def warm_up(
     """Burn-in and learning, in growing windows; afterwards everything is frozen.
 
     Args:
-      target_log_prob_fn: of the state parts.
       start: state parts, `[chains, event...]`.
       num_burnin, num_adaptation: transitions.
       step_size: the first one, or None.
       trajectory_length: None to find it.
-      target_accept_prob: at which the step size aims.
       seed: int32[2].
       engine_of: the engine of a structure.
       show: is told of each stretch.
     """
-    del target_log_prob_fn, target_accept_prob
     dimension = sum(int(np.prod(part.shape[1:])) for part in start)
     fit = _identity(dimension)
     tuning = Tuning.begin(_INITIAL_STEP if step_size is None else step_size)
@@ -119,39 +116,43 @@ def warm_up(
             continue
         engine = engine_of(fit.structure)
         multiples = np.array(window.ladder if trajectory_length is None else (1.0,))
-        stretches, before, rungs = [], [], []
+        stretches: list[Stretch] = []
+        before: list[np.ndarray] = []
+        rungs: list[np.ndarray] = []
         for done in range(0, num, STRETCH):
             count = min(STRETCH, num - done)
             rung = np.arange(done, done + count) % len(multiples)
             # In the burn-in a trajectory has some ten steps, whatever their size.
             lengths = np.full(count, 1e9) if is_burnin else length * multiples[rung]
-            most = _early_steps(dimension) if is_burnin else _MAX_STEPS
+            most = _early_steps(dimension) if is_burnin else MAX_STEPS
             stretch = engine.run(state, fit.parameters, tuning, lengths, first, seed, True, most)
             before.append(np.concatenate([_flat(state)[None], stretch.flat[:-1]]))
             state, tuning, first = [part[-1] for part in stretch.states], stretch.tuning, first + count
+            if stretch.scores.size * (len(stretches) + 1) > _MAX_KEPT:  # very many coordinates: the newest have to do
+                stretches, before, rungs = [], before[-1:], []
             stretches.append(stretch)
             rungs.append(rung)
             traces.append(stretch.trace)
             show('burn-in' if is_burnin else 'learning' if window.learns else 'tuning', stretch)
         flat, scores = (np.concatenate(x) for x in ([s.flat for s in stretches], [s.scores for s in stretches]))
         if window.finds_length and trajectory_length is None:
-            skipped = num // 5 if window.learns else 0  # while the step size was found
+            skipped = len(flat) // 5 if window.learns else 0  # while the step size was found
             steps = np.concatenate([s.trace['n_steps'][:, 0] for s in stretches])
-            seen = [x[skipped:] for x in (np.concatenate(before), flat, np.concatenate(rungs), steps)]
-            best = _best_rung(*seen, len(multiples))
+            jumps = (np.concatenate(before)[skipped:], flat[skipped:])
+            best = _best_multiple(*jumps, np.concatenate(rungs)[skipped:], steps[skipped:], multiples)
             least = _LEAST_LENGTH_OF_LEARNING if window.learns else _RANGE_OF_LENGTHS[0]
-            length = float(np.clip(length * multiples[best], least, _RANGE_OF_LENGTHS[1]))
+            length = float(np.clip(length * best, least, _RANGE_OF_LENGTHS[1]))
         if window.learns:
             # The newer two thirds of what was seen in the burn-in, or after it.
-            kept = [(flat, scores)] if is_burnin else [*kept, (flat, scores)]
-            seen = [np.concatenate(x) for x in zip(*kept, strict=True)]
-            fit = _learned(*[x[len(x) // 3 :] for x in seen], window.learns)
+            kept = [*kept, (flat, scores)] if flat.size < _MAX_KEPT // 4 else [(flat, scores)]
+            draws, gradients = (np.concatenate(x) for x in zip(*kept, strict=True))
+            fit = _learned(draws[len(draws) // 3 :], gradients[len(draws) // 3 :], window.learns, fit)
             if is_burnin:
                 kept = []
             tuning = Tuning.begin(0.5 * min(1.0, max(0.2, dimension**-0.25)))
     merged = {key: np.concatenate([t[key] for t in traces]) for key in traces[0]} if traces else {}
-    gradients = int(sum(t['n_steps'].sum() for t in traces))
-    return Tuned(state, fit, tuning.step_size, length, gradients, merged)
+    num_gradients = int(sum(t['n_steps'].sum() for t in traces))
+    return Tuned(state, fit, tuning.step_size, length, num_gradients, merged)
 
 
 def _early_steps(dimension: int) -> int:
@@ -165,26 +166,34 @@ def _flat(state: list[Any]) -> np.ndarray:
 def _identity(dimension: int) -> Fit:
     """The metric before anything is known."""
     structure = ScaleStructure.constant(dimension)
-    parameters = with_root({'c': np.zeros(dimension)})
-    return Fit(structure, [parameters], np.zeros((dimension, dimension)), 0.0, 0.0, None)
+    parameters = _with_root({'c': np.zeros(dimension)})
+    return Fit(structure, [parameters], {}, 0.0, 0.0, None)
 
 
-def with_root(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _with_root(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Parameters of a block with the identity for a correlation, in the form of a dense one: one program serves both."""
     size = len(parameters['c'])
-    return parameters | {'root': np.eye(size), 'inverse': np.eye(size)} if size <= 300 else parameters
+    return parameters | {'root': np.eye(size), 'inverse': np.eye(size)} if size <= MAX_DENSE else parameters
 
 
-def _learned(draws: np.ndarray, scores: np.ndarray, kind: str) -> Fit:
+def _learned(draws: np.ndarray, scores: np.ndarray, kind: str, previous: Fit) -> Fit:
+    """The metric of a window's draws; the one before where they are too few, or hardly moved."""
+    moved = np.mean(np.any(np.diff(draws, axis=0) != 0.0, axis=-1)) if len(draws) > 1 else 0.0
+    if draws.shape[0] * draws.shape[1] < _LEAST_DRAWS or moved < _LEAST_MOVED:
+        return previous
     if kind == 'diagonal':
-        spreads = [np.maximum(np.nan_to_num(x.std(axis=(0, 1))), 1e-150) for x in (draws, scores)]
-        fit = _identity(draws.shape[-1])
-        return fit._replace(parameters=[fit.parameters[0] | {'c': np.log(spreads[1]) - np.log(spreads[0])}])
-    return fit_metric(draws, scores, learns_scales=kind == 'scales')
+        fit = diagonal_fit(draws, scores)
+        return fit._replace(parameters=[_with_root(fit.parameters[0])])
+    try:
+        return fit_metric(draws, scores, learns_scales=kind == 'scales')
+    except np.linalg.LinAlgError:  # draws that lie in a plane
+        return previous
 
 
-def _best_rung(before: np.ndarray, after: np.ndarray, rungs: np.ndarray, steps: np.ndarray, num_rungs: int) -> int:
-    """The rung whose worst coordinate mixes best for its steps.
+def _best_multiple(
+    before: np.ndarray, after: np.ndarray, rungs: np.ndarray, steps: np.ndarray, multiples: np.ndarray
+) -> float:
+    """The multiple of the length at which the worst coordinate mixes best for its steps.
 
     With z the coordinate's normal scores, ranked over all rungs together,
 
@@ -194,16 +203,26 @@ def _best_rung(before: np.ndarray, after: np.ndarray, rungs: np.ndarray, steps: 
       before, after: states around each transition, `[n, chains, D]`.
       rungs: on which each was, `[n]`.
       steps: that it took, `[n]`.
-      num_rungs: how many there are.
+      multiples: of the length, one for each rung.
     """
+    # Some hundred coordinates tell enough.
+    columns = np.unique(np.linspace(0, after.shape[-1] - 1, _MAX_COORDINATES).astype(int))
+    before, after = before[..., columns], after[..., columns]
     n, chains, dimension = after.shape
     both = np.concatenate([before, after]).reshape(-1, dimension)
     z = normal_scores(both).reshape(2, n, chains, dimension)
     # Equal values, of rejected proposals, must have equal scores.
     jumps = np.where(before == after, 0.0, np.square(z[1] - z[0]))
     efficiencies = []
-    for rung in range(num_rungs):
+    for rung in range(len(multiples)):
         on = rungs == rung
         rho = np.clip(1.0 - 0.5 * jumps[on].mean(axis=(0, 1)), _LEAST_CORRELATION, _MOST_CORRELATION)
         efficiencies.append(np.min((1.0 - rho) / (1.0 + rho)) / steps[on].mean() if on.any() else -1.0)
-    return int(np.argmax(efficiencies))
+    best = int(np.argmax(efficiencies))
+    if min(efficiencies) <= 0.0 or len(multiples) < 4:
+        return float(multiples[best])
+    # Between the rungs of a fine ladder, by a parabola through all of them: one rung alone is noisy.
+    curvature, slope, _ = np.polyfit(np.log(multiples), np.log(efficiencies), 2)
+    if curvature >= 0.0:
+        return float(multiples[best])
+    return float(np.clip(np.exp(-0.5 * slope / curvature), multiples[0], multiples[-1]))
