@@ -11,6 +11,7 @@ import platform
 import time
 
 BENCHMARKS = {
+    'default': 'default',
     'step': 'step',
     'choice': 'choice',
     'ess': 'ess',

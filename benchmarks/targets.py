@@ -143,6 +143,48 @@ def eight_schools() -> Target:
     return Target('eight-schools', 10, log_prob, draws)
 
 
+def half_cauchy_schools(centred: bool = True) -> Target:
+    """Eight schools, mu ~ N(0, 5), tau ~ half-Cauchy(5), 10-D: mu, log tau, and the effects or their standard scores."""
+    sigma = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+    y = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+
+    def log_prob(q):
+        mu, log_tau, x = q[..., 0], q[..., 1], q[..., 2:]
+        tau = tf.exp(log_tau)
+        prior = -0.5 * tf.square(mu / 5.0) - tf.math.log1p(tf.square(tau / 5.0)) + log_tau
+        if centred:
+            theta, score = x, (x - mu[..., tf.newaxis]) / tau[..., tf.newaxis]
+            prior -= 8.0 * log_tau
+        else:
+            theta, score = mu[..., tf.newaxis] + tau[..., tf.newaxis] * x, x
+        likelihood = tf.square((tf.cast(y, q.dtype) - theta) / tf.cast(sigma, q.dtype))
+        return prior - 0.5 * tf.reduce_sum(tf.square(score) + likelihood, axis=-1)
+
+    def draws(num, seed):
+        rng = np.random.default_rng(seed)
+        mu, log_tau = 4.0 + 3.0 * rng.standard_normal((num, 1)), 1.0 + rng.standard_normal((num, 1))
+        z = rng.standard_normal((num, 8))
+        return np.concatenate([mu, log_tau, mu + np.exp(log_tau) * z if centred else z], axis=1)
+
+    return Target('schools-centred' if centred else 'schools-non-centred', 10, log_prob, draws)
+
+
+def correlated_gaussian(dimension: int = 20, condition: float = 1e4) -> Target:
+    """Precisions from `condition**-0.5` to `condition**0.5`, along directions that are not those of the coordinates."""
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((dimension, dimension)))[0]
+    precisions = np.geomspace(condition**-0.5, condition**0.5, dimension)
+    matrix = (basis * precisions) @ basis.T
+
+    def log_prob(q):
+        return -0.5 * tf.reduce_sum(q * tf.matmul(q, tf.cast(matrix, q.dtype)), axis=-1)
+
+    def draws(num, seed):
+        return np.random.default_rng(seed).standard_normal((num, dimension)) / np.sqrt(precisions) @ basis.T
+
+    return Target(f'correlated-{dimension}', dimension, log_prob, draws)
+
+
 def stochastic_volatility(num: int = 100) -> Target:
     """Log volatilities h of `num` returns, an AR(1) process with its mean, persistence and scale: num + 3 dimensions."""
     rng = np.random.default_rng(3)

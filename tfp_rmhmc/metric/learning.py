@@ -42,6 +42,7 @@ _MAX_LAG = 50  # of autocorrelations
 _TRIMMED = 0.02  # share of draws at each end that a mean of log densities leaves out
 # Penalty of the regression on standardised coordinates, and on the distance of the constant term from its first guess.
 _RIDGE = 1e-3
+_DRAWS_PER_COORDINATE = 5.0  # below which a covariance is mostly noise
 # Where scales vary so do correlations, as a rule, and a constant one is least right in the directions that it calls
 # loosest. Measured on the volatility model: 4 to 6 effective samples per 1,000 gradients in place of 1 to 2.
 _LEAST_SHRINKAGE = 0.1
@@ -364,8 +365,11 @@ def _constant_block(sample: _Sample) -> _Block:
     size = sample.effective_size()
     scale = np.exp(0.5 * log_precision)
     draws, scores = sample.draws * scale, sample.scores / scale
+    # Many draws need no shrinkage, which would spoil the extreme directions.
+    share = min(1.0, _DRAWS_PER_COORDINATE * len(members) / size) ** 2
     of_draws, of_scores = (
-        _shrunk(np.corrcoef(x.T), size) * np.outer(x.std(axis=0), x.std(axis=0)) for x in (draws, scores)
+        (share * _shrunk(correlation, size) + (1.0 - share) * correlation) * np.outer(x.std(axis=0), x.std(axis=0))
+        for x, correlation in ((x, np.corrcoef(x.T)) for x in (draws, scores))
     )
     values, vectors = np.linalg.eigh(of_draws)
     root, inverse_root = (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T

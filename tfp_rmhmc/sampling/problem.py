@@ -40,7 +40,7 @@ class Problem:
         found = []
         names = self.names if len(self.names) == len(self.start) else [f'x{i}' for i in range(len(self.start))]
         for name, part in zip(names, self.start, strict=True):
-            event = part.shape[1:]
+            event = part.shape[1:].as_list()
             found += [f'{name}[{",".join(map(str, index))}]' if event else name for index in np.ndindex(*event)]
         return found
 

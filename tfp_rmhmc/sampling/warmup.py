@@ -20,10 +20,10 @@ _COARSE, _FINE = (0.5, 1.0, 2.0), (0.5, 2.0**-0.5, 1.0, 2.0**0.5, 2.0)
 _MAX_COORDINATES = 500  # that the length is tuned by
 _MAX_KEPT = 10**8  # numbers of draws that are kept for learning
 _LEAST_DRAWS, _LEAST_MOVED = 20, 0.1  # below which nothing is learned from a window
-_INITIAL_STEP, _INITIAL_LENGTH = 0.1, 6.0
+_INITIAL_STEP, _INITIAL_LENGTH = 0.1, 4.0
 # While the metric is learned, trajectories are not shorter than this, about half a period of a coordinate in its own
 # metric: chains that do not explore look well mixed, and the ladder would fall to its shortest rung.
-_LEAST_LENGTH_OF_LEARNING = 4.0
+_LEAST_LENGTH_OF_LEARNING = 3.0
 _RANGE_OF_LENGTHS = (1.5, 100.0)
 _MAX_STEPS_EARLY, MAX_STEPS = 32, 1000
 # Autocorrelations outside of this range are not what they seem, see `WorstCoordinateLengthAdaptation`.
@@ -38,12 +38,14 @@ class _Window(NamedTuple):
       ladder: lengths that are tried, as multiples.
       learns: what is learned at its end: None, 'diagonal', 'constant' or 'scales'.
       finds_length: whether the best rung is taken.
+      can_be_spared: whether it is left out where scales are found to be constant, which is soon known.
     """
 
     share: float
     ladder: tuple[float, ...]
     learns: str | None
     finds_length: bool
+    can_be_spared: bool = False
 
 
 # First with short trajectories, to get to the posterior and to know its extent; then with ever better metrics; the last
@@ -52,8 +54,8 @@ _BURN_IN = [_Window(0.5, (1.0,), 'diagonal', False), _Window(0.5, (1.0,), 'const
 _LEARNING = [
     _Window(0.1, _COARSE, 'scales', True),
     _Window(0.17, _COARSE, 'scales', True),
-    _Window(0.25, _COARSE, 'scales', True),
-    _Window(0.09, _COARSE, None, True),
+    _Window(0.25, _COARSE, 'scales', True, can_be_spared=True),
+    _Window(0.09, _COARSE, None, True, can_be_spared=True),
     _Window(0.09, _COARSE, None, True),
     _Window(0.3, _FINE, None, True),
 ]
@@ -112,7 +114,7 @@ def warm_up(
     plan = [(w, num_burnin, True) for w in _BURN_IN] + [(w, num_adaptation, False) for w in _LEARNING]
     for window, total, is_burnin in plan:
         num = round(window.share * total)
-        if num == 0:
+        if num == 0 or (window.can_be_spared and not fit.exponents):
             continue
         engine = engine_of(fit.structure)
         multiples = np.array(window.ladder if trajectory_length is None else (1.0,))
