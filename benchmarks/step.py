@@ -92,6 +92,43 @@ def run(quick: bool = False) -> dict:
         print('\nhamiltorch is not on the path')
     found['logistic'] = _logistic(quick)
     found['separable'] = _separable(quick)
+    found['no-U-turn'] = _no_u_turn(quick)
+    return found
+
+
+def _no_u_turn(quick: bool) -> dict:
+    """A leapfrog step of `RiemannianNUTS` with the Euclidean metric, as a multiple of one of TFP's NUTS.
+
+    Steps are so short that all trees reach their largest depth, 63 steps, in both.
+    """
+    cases = {'Gaussian 100': targets.gaussian(100), 'stochastic volatility 103': targets.stochastic_volatility(100)}
+    num_draws, depth, found = 5, 6, {}
+    print("\na step of RiemannianNUTS by a step of TFP's NUTS: graph / XLA (TFP's microseconds for all chains)")
+    for name, target in cases.items():
+        for num_chains in (1, 64, 1024):
+            start = tf.constant(target.draws(num_chains, 3))
+            step = np.float64(0.001)
+            kernels = [
+                tfp.mcmc.NoUTurnSampler(target.log_prob, step, max_tree_depth=depth),
+                rm.RiemannianNUTS(target.log_prob, step, metric=rm.EuclideanMetric(), max_tree_depth=depth),
+            ]
+            times = []
+            for jit in (False, True):
+                chains = [
+                    tf.function(
+                        lambda q, kernel=kernel: tfp.mcmc.sample_chain(
+                            num_draws, q, kernel=kernel, trace_fn=None, seed=(1, 2)
+                        ),
+                        autograph=False,
+                        jit_compile=jit,
+                    )
+                    for kernel in kernels
+                ]
+                rows = [[seconds_of(lambda c=c: c(start), 0.3 if quick else 0.8)[1] for c in chains] for _ in range(3)]  # noqa: B023
+                times.append(1e6 * np.min(rows, axis=0) / num_draws / (2**depth - 1))
+            found[f'{name} {num_chains}'] = [ours / theirs for theirs, ours in times]
+            cells = '   '.join(f'{ours / theirs:5.2f} ({theirs:8.1f})' for theirs, ours in times)
+            print(f'{name:28}{num_chains:6d}   {cells}', flush=True)
     return found
 
 

@@ -12,12 +12,13 @@ SMALL = 'num_burnin=4, num_adaptation=4,'
 @pytest.mark.filterwarnings('ignore::UserWarning', 'ignore::FutureWarning', 'ignore::RuntimeWarning')
 def test_the_python_blocks_run(capsys):
     blocks = re.findall(r'```python\n(.*?)```', (ROOT / 'README.md').read_text(), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     code = '\n'.join(blocks)
     for full, small in [
         ('sample_chain(200,', 'sample_chain(4,'),
         ('num_leapfrog_steps=50', 'num_leapfrog_steps=2'),
         ('num_burnin_steps=20', 'num_burnin_steps=1'),
+        ('sample_posterior(1000, log_prob,', f'sample_posterior(6, log_prob, {SMALL}'),
         ('sample_posterior(500, schools,', f'sample_posterior(6, schools, jit_compile=False, {SMALL}'),
         ('sample_posterior(100, posterior,', f'sample_posterior(6, posterior, jit_compile=False, {SMALL}'),
     ]:

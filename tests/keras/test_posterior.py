@@ -56,6 +56,23 @@ def tf_keras_model():
 MODELS = {'sequential': dense, 'functional': functional, 'subclassed': built_subclassed, 'tf_keras': tf_keras_model}
 
 
+def test_chains_start_apart_in_units_of_the_prior():
+    model = dense()
+    posterior = rm.keras.make_posterior(model, X, Y, noise_scale=0.5, prior=0.7)
+    weights = posterior.initial_state()
+    assert all(np.array_equal(a, np.asarray(b)) for a, b in zip(weights, model.trainable_variables, strict=True))
+    moved = np.concatenate(
+        [np.ravel(a - b) for a, b in zip(posterior.initial_state(200, seed=(1, 2)), weights, strict=True)]
+    )
+    np.testing.assert_allclose(moved.std(), 0.07, rtol=0.1)
+    together = posterior.initial_state(3, jitter=0.0)
+    assert all(np.array_equal(part[0], part[2]) for part in together)
+    callable_prior = rm.keras.make_posterior(model, X, Y, noise_scale=0.5, prior=lambda *w: -tf.reduce_sum(w[0], [-2, -1]))
+    assert np.std(callable_prior.initial_state(3)[0], axis=0).min() > 0.0
+    with pytest.raises(ValueError, match='`jitter`.*-1'):
+        posterior.initial_state(3, jitter=-1.0)
+
+
 @pytest.mark.parametrize('name', MODELS)
 def test_the_log_density_is_prior_plus_likelihood_for_one_chain_and_many(name):
     model = MODELS[name]()

@@ -21,6 +21,7 @@ __all__ = ['KerasPosterior', 'make_posterior']
 
 # A priori the logarithm of an inferred noise scale is N(-1, 1): a scale of 0.1 to 1.4, for observations of unit variance.
 _LOG_SCALE_MEAN, _LOG_SCALE_DEVIATION = -1.0, 1.0
+_JITTER = 0.1  # of chains' starts, in prior standard deviations
 
 
 def make_posterior(
@@ -119,13 +120,18 @@ class KerasPosterior:
         )
         return log_prior + normal.log_prob(log_scale)[..., 0]
 
-    def initial_state(self, num_chains: int | None = None, seed: Any = (0, 0), from_prior: bool = False) -> list[tf.Tensor]:
+    def initial_state(
+        self, num_chains: int | None = None, seed: Any = (0, 0), from_prior: bool = False, jitter: float | None = None
+    ) -> list[tf.Tensor]:
         """Initial state parts `[num_chains, shape...]`; `[shape...]` if `num_chains` is None.
 
         Args:
-          num_chains: number of chains. All start at the weights that the model had when the posterior was made.
-          seed: int32[2], for the draws from the prior.
+          num_chains: number of chains. They start around the weights that the model had when the posterior was made. R-hat
+            can see that chains disagree only if they did not start at one point.
+          seed: int32[2], for the draws.
           from_prior: whether each chain starts at its own draw from the prior instead.
+          jitter: how far around the weights, in units of the prior's standard deviation (of `'fan_in'`'s where the prior is
+            a callable); by default 0.1, and 0 without a number of chains.
         """
         num = 1 if num_chains is None else num_chains
         if from_prior:
@@ -133,7 +139,15 @@ class KerasPosterior:
                 raise ValueError('`from_prior` needs a prior given by scales, got a callable.')
             parts = self._prior.draw(num, seed)
         else:
-            parts = [tf.repeat(weight[tf.newaxis], num, axis=0) for weight in self._network.weights]
+            jitter = (0.0 if num_chains is None else _JITTER) if jitter is None else jitter
+            if not 0.0 <= jitter < float('inf'):
+                raise ValueError(f'`jitter` must be non-negative and finite, got {jitter!r}.')
+            weights = self._network.weights
+            prior = self._prior
+            if not isinstance(prior, NormalPrior):
+                shapes = [weight.shape.as_list() for weight in weights]
+                prior = NormalPrior(prior_scales('fan_in', self._network.names, shapes), shapes, weights[0].dtype)
+            parts = [weight + jitter * noise for weight, noise in zip(weights, prior.draw(num, seed), strict=True)]
         if self._likelihood.has_log_scale:
             parts.append(tf.fill([num, 1], tf.cast(_LOG_SCALE_MEAN, parts[0].dtype)))
         return [part[0] for part in parts] if num_chains is None else parts

@@ -20,10 +20,10 @@ _COARSE, _FINE = (0.5, 1.0, 2.0), (0.5, 2.0**-0.5, 1.0, 2.0**0.5, 2.0)
 _MAX_COORDINATES = 500  # that the length is tuned by
 _MAX_KEPT = 10**8  # numbers of draws that are kept for learning
 _LEAST_DRAWS, _LEAST_MOVED = 20, 0.1  # below which nothing is learned from a window
-_INITIAL_STEP, _INITIAL_LENGTH = 0.1, 4.0
+_INITIAL_STEP, _INITIAL_LENGTH = 0.1, 6.0
 # While the metric is learned, trajectories are not shorter than this, about half a period of a coordinate in its own
 # metric: chains that do not explore look well mixed, and the ladder would fall to its shortest rung.
-_LEAST_LENGTH_OF_LEARNING = 3.0
+_LEAST_LENGTH_OF_LEARNING = 4.0
 _RANGE_OF_LENGTHS = (1.5, 100.0)
 _MAX_STEPS_EARLY, MAX_STEPS = 32, 1000
 # Autocorrelations outside of this range are not what they seem, see `WorstCoordinateLengthAdaptation`.
