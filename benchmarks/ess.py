@@ -85,9 +85,7 @@ def _no_u_turn(quick: bool) -> dict:
         'Gaussian 100, scales 0.1 to 10': (targets.gaussian(100), rm.EuclideanMetric()),
     }
     num_draws, found = 200 if quick else 1000, {}
-    print(
-        f'\n{"target":34}{"tuned length":>14}{"no-U-turn":>12}   least ESS per 1,000 gradients, 4 chains, warm-up not counted'
-    )
+    print(f'\n{"target":34}{"tuned length":>14}{"no-U-turn":>12}   least ESS per 1,000 gradients, 4 chains')
     for name, (target, metric) in cases.items():
         start = tf.constant(target.draws(4, 5))
         inner = rm.RiemannianHMC(target.log_prob, np.float64(0.1), 1, metric=metric, store_parameters_in_results=True)

@@ -132,6 +132,38 @@ def test_exact_kernels_leave_the_target_invariant(name, level, dtype):
     assert control < 1e-6
 
 
+def test_solves_that_fail_bias_a_kernel_that_does_not_look_back():
+    """A banana with a third coordinate that hangs on the second by a sine: half of the trajectories cannot be solved."""
+
+    def log_prob(q):
+        x, y, z = tf.unstack(q, axis=-1)
+        twist = tf.square(y - tf.square(x)) + tf.square(z - tf.sin(2.0 * y))
+        return -0.5 * tf.square(x) - 2.0 * twist
+
+    def p_value(draws):
+        x, y, z = draws.T
+        normals = [x, 2.0 * (y - x**2), 2.0 * (z - np.sin(2.0 * y))]
+        tests = [scipy.stats.kstest(u, 'norm') for u in normals]
+        tests += [scipy.stats.ttest_1samp(u**2, 1.0) for u in normals]
+        return min(test.pvalue for test in tests) * len(tests)
+
+    start = np.random.default_rng(3).standard_normal((8192, 3))
+    start[:, 1] = start[:, 0] ** 2 + 0.5 * start[:, 1]
+    start[:, 2] = np.sin(2.0 * start[:, 1]) + 0.5 * start[:, 2]
+    found = {}
+    for tolerance in (None, np.inf):
+        kernel = implicit(rm.GeneralizedLeapfrog(reversibility_tolerance=tolerance), 8, rm.SoftAbsMetric())
+        draws, acceptance, failures = run(transition_of(kernel, log_prob, 0.1), start, 4)
+        found[tolerance] = p_value(draws)
+        print(f'tolerance {tolerance}: acceptance {acceptance:.2f}, failed {failures:.2f}, p {found[tolerance]:.2g}')
+        assert failures > 0.3
+    assert found[None] > 1e-3
+    assert found[np.inf] < 1e-6
+    assert rm.ImplicitRiemannianHMC(log_prob, 0.1, 8).is_calibrated
+    loose = rm.ImplicitMidpoint(reversibility_tolerance=np.inf)
+    assert not rm.ImplicitRiemannianHMC(log_prob, 0.1, 8, integrator=loose).is_calibrated
+
+
 @pytest.mark.parametrize(('name', 'dtype'), [('explicit', np.float64), ('explicit', np.float32), ('implicit', np.float32)])
 def test_the_funnel_under_softabs(name, dtype):
     """The paper's target and metric: v is N(0, 9) and exp(v) |x|^2 chi-square."""

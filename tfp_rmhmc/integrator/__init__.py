@@ -1,6 +1,6 @@
 """Integrators: how a point moves through phase space, and what the accept step needs to know of its trajectory."""
 
-from tfp_rmhmc.integrator.base import Integrator, Leg, Point
+from tfp_rmhmc.integrator.base import Integrator, Leg, Point, composition
 from tfp_rmhmc.integrator.generalized_leapfrog import GeneralizedLeapfrog
 from tfp_rmhmc.integrator.implicit_midpoint import ImplicitMidpoint
 from tfp_rmhmc.integrator.metric_coupling import MetricCoupling
@@ -27,5 +27,6 @@ __all__ = [
     'SymmetricProjection',
     'TaoBinding',
     'Tree',
+    'composition',
     'propose',
 ]

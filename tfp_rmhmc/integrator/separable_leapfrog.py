@@ -83,7 +83,7 @@ class SeparableLeapfrog(Integrator):
         blocks = _drift(separation, split(point.position), split(kicked), step_size)
         position, momentum = (join(block) for block in blocks)
         log_prob, gradient = hamiltonian.evaluate(position)
-        return _Evaluated(position, momentum + 0.5 * step_size * gradient, point.ledger.evaluated(1), log_prob, gradient)
+        return _Evaluated(position, momentum + 0.5 * step_size * gradient, point.ledger, log_prob, gradient)
 
     def enter(self, hamiltonian: Hamiltonian, point: _Evaluated, step_size: tf.Tensor) -> _Evaluated:
         """Lists of blocks, a momentum that lacks its last half step of U, and no log density.
@@ -120,7 +120,7 @@ class SeparableLeapfrog(Integrator):
         return point._replace(position=q, momentum=p, gradient=gradient)
 
     def travel(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: _Evaluated, leg: Leg) -> _Evaluated:
-        """Nothing can fail on the way, so that the gradients of all steps are counted at once."""
+        """Nothing can fail on the way, so that the gradients of all steps are counted at once, and not by `step`."""
         end = super().travel(hamiltonian, local, point, leg)
         gradients = end.ledger.metric_evaluations + leg.num_steps * len(composition(self.order))
         return end._replace(ledger=end.ledger._replace(metric_evaluations=gradients))

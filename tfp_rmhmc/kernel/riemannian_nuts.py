@@ -12,7 +12,7 @@ from tfp_rmhmc import autodiff
 from tfp_rmhmc.argument import check_integer, check_positive
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.hamiltonian import Hamiltonian
-from tfp_rmhmc.integrator import DIVERGENCE_THRESHOLD, Gardener, Integrator, Ledger, Status, Tree
+from tfp_rmhmc.integrator import DIVERGENCE_THRESHOLD, Gardener, Integrator, Ledger, Status, Tree, composition
 from tfp_rmhmc.kernel.base import RiemannianKernel, check_arguments, default_integrator
 from tfp_rmhmc.metric import Evaluation, Metric, SoftAbsMetric
 from tfp_rmhmc.noise import split_seed, uniform_like
@@ -203,8 +203,12 @@ class RiemannianNUTS(RiemannianKernel):
                 self._steps_per_leaf,
             )
 
+            # All at once: in the loop a seed is one operation.
+            numbers = tf.range(2 * self.max_tree_depth + 2**self.max_tree_depth)
+            seeds = tree_seed + tf.stack([tf.zeros_like(numbers), numbers], axis=1)
+
             def uniform(number: tf.Tensor) -> tf.Tensor:
-                return uniform_like(previous.target_log_prob, tree_seed + tf.stack([tf.zeros_like(number), number]))
+                return uniform_like(previous.target_log_prob, tf.gather(seeds, number))
 
             tree = gardener.grow(local, point, uniform)
             results = self._results(tree, layout, previous, seed)
@@ -220,6 +224,10 @@ class RiemannianNUTS(RiemannianKernel):
     ) -> RiemannianNUTSResults:
         status = tree.ledger.status
         num_leaves = tf.cast(tf.maximum(tree.num_leaves, 1), tree.total_acceptance.dtype)
+        evaluations = tree.ledger.metric_evaluations
+        if self._integrator.ends_are_cheap:  # what steps cost is their gradients, which they do not count
+            gradients_of_leaf = self._steps_per_leaf * len(composition(self._integrator.order))
+            evaluations += tree.num_leaves * gradients_of_leaf
         return previous._replace(
             target_log_prob=tree.draw.log_prob,
             grads_target_log_prob=layout.unflatten(tree.draw.gradient),
@@ -231,7 +239,7 @@ class RiemannianNUTS(RiemannianKernel):
             seed=seed,
             status=status,
             solver_iterations=tree.ledger.iterations,
-            num_metric_evaluations=tree.ledger.metric_evaluations,
+            num_metric_evaluations=evaluations,
             proposed_state=(),
             proposed_results=(),
         )
