@@ -238,14 +238,9 @@ TUNED = {  # log density, metric, start(num, seed)
         ),
         VOLATILITY.draws,
     ),
-    'softabs': (
-        targets.funnel,
-        rm.SoftAbsMetric(structure='arrowhead'),
-        lambda num, seed: targets.funnel_draws(num, 6, seed=seed),
-    ),
 }
-# Seeds, longest trajectories of the scan, its chains and draws, where 10, 32, 64 and 300 would take minutes.
-SCANS = {'volatility': (10, 16.0, 32, 300), 'softabs': (5, 16.0, 48, 100)}
+# Longest trajectories of the scan, and its chains, where 32 and 64 are more than is needed.
+SCANS = {'volatility': (16.0, 32)}
 
 
 @pytest.mark.statistical
@@ -266,13 +261,13 @@ def test_the_length_that_is_found_is_nearly_the_best(name):
         ).final_kernel_results
         return results.inner_results.mean_length, results.new_step_size
 
-    num_seeds, longest, num_chains, num_draws = SCANS.get(name, (10, 32.0, 64, 300))
-    found = [adapt(tf.constant(start_of(4, seed)), tf.constant([0, seed])) for seed in range(num_seeds)]
+    longest, num_chains = SCANS.get(name, (32.0, 64))
+    found = [adapt(tf.constant(start_of(4, seed)), tf.constant([0, seed])) for seed in range(10)]
     lengths, steps = np.array(found).T
     step_size = np.median(steps)
     start = tf.constant(start_of(num_chains, 99))
     scan = tf.function(
-        lambda length: efficiency_of(log_prob, metric, tf.constant(step_size), length, start, num_draws, (5, 6)),
+        lambda length: efficiency_of(log_prob, metric, tf.constant(step_size), length, start, 300, (5, 6)),
         autograph=False,
         jit_compile=True,
     )
@@ -281,4 +276,4 @@ def test_the_length_that_is_found_is_nearly_the_best(name):
     relative = np.interp(np.log(lengths), np.log(grid), efficiency) / efficiency.max()
     best = grid[np.argmax(efficiency)]
     print(f'{name}: best length {best:.1f}, found {np.round(lengths, 1)}, relative efficiency {np.round(relative, 2)}')
-    assert np.mean(relative >= 0.7) >= 0.9
+    assert np.sum(relative >= 0.7) >= 9

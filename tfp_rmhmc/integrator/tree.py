@@ -22,6 +22,7 @@ import tensorflow as tf
 from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, PhasePoint
 from tfp_rmhmc.integrator.base import Integrator
 from tfp_rmhmc.integrator.status import Ledger, Status
+from tfp_rmhmc.xla import is_compiled_by_xla
 
 __all__ = ['Draw', 'Gardener', 'Tree']
 
@@ -354,12 +355,18 @@ def _turns_at(memory: _Memory, number: tf.Tensor, levels: int, branch: _Branch, 
         )
         return level + 1, turned
 
-    pair = tf.cond(
-        _is_odd(number),
-        lambda: _turns(branch.velocity, velocity, branch.point.momentum + leaf.phase.momentum),
-        lambda: tf.zeros_like(branch.is_open),
-    )
-    return tf.while_loop(lambda level, _: level <= trailing, look, (tf.constant(2), pair))[1]
+    def pair() -> tf.Tensor:
+        return _turns(branch.velocity, velocity, branch.point.momentum + leaf.phase.momentum)
+
+    def parts(turned: tf.Tensor) -> tf.Tensor:
+        return tf.while_loop(lambda level, _: level <= trailing, look, (tf.constant(2), turned))[1]
+
+    def none() -> tf.Tensor:
+        return tf.zeros_like(branch.is_open)
+
+    if is_compiled_by_xla():  # which would copy the whole memory into a branch of a condition
+        return parts(tf.cond(_is_odd(number), pair, none))
+    return tf.cond(_is_odd(number), lambda: parts(pair()), none)
 
 
 def _remembered(memory: _Memory, number: tf.Tensor, levels: int, *kept: tf.Tensor) -> _Memory:
