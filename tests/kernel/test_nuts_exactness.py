@@ -82,7 +82,7 @@ def test_weights_that_ignore_the_energy_are_found_out(monkeypatch):
 
 def test_a_criterion_on_one_side_only_is_found_out(monkeypatch):
     """On the side that grows: where a tree stops then depends on where it was planted."""
-    monkeypatch.setattr(tree, '_turns', lambda left, right, total: ~(tf.reduce_sum(right * total, axis=-1) > 0.0))
+    monkeypatch.setattr(tree, '_progress', lambda left, right, total: tf.reduce_sum(right * total, axis=-1))
     p_value, _ = p_value_of(*transition_of('euclidean-short', np.float64, max_tree_depth=6))
     print(f'p {p_value:.3g}')
     assert p_value < 1e-6

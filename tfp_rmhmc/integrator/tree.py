@@ -231,22 +231,25 @@ class Gardener:
         velocity, momentum = sign * branch.velocity, sign * branch.total_momentum
         first_velocity, first_momentum = sign * branch.memory.velocity.read(0), sign * branch.memory.after.read(0)
         total = tree.total_momentum + momentum
-        turned = _turns(far_velocity, velocity, total) | _turns_across(
-            (far_velocity, first_velocity, tree.total_momentum + first_momentum),
-            (near_velocity, velocity, momentum + near.momentum),
+        progress = _least(
+            _progress(far_velocity, velocity, total),
+            _progress_across(
+                (far_velocity, first_velocity, tree.total_momentum + first_momentum),
+                (near_velocity, velocity, momentum + near.momentum),
+            ),
         )
         # Biased towards the branch: the tree's own draw stays with what is left of the probability.
-        log_uniform = tf.math.log(uniform(2 * tree.depth + 1))
-        takes = is_whole & (log_uniform < branch.log_weight - tree.log_weight)
+        gain = branch.log_weight - tree.log_weight
+        takes = is_whole & (uniform(2 * tree.depth + 1) < tf.exp(gain))
         return Tree(
             depth=tree.depth + 1,
-            is_growing=is_whole & ~turned,
+            is_growing=is_whole & (progress > 0.0),
             left=_choose(goes_right, far, end),
             right=_choose(goes_right, end, far),
             left_velocity=_choose(goes_right, far_velocity, velocity),
             right_velocity=_choose(goes_right, velocity, far_velocity),
             total_momentum=total,
-            log_weight=tf.where(is_whole, _log_add(tree.log_weight, branch.log_weight), tree.log_weight),
+            log_weight=tf.where(is_whole, tree.log_weight + tf.math.softplus(gain), tree.log_weight),
             draw=_choose(takes, branch.draw, tree.draw),
             has_moved=tree.has_moved | takes,
             num_leaves=branch.num_leaves,
@@ -273,13 +276,15 @@ class Gardener:
         start.log_weight.set_shape(tree.log_weight.shape)
         # A tree of depth d has 2**d leaves, of which all but the first were drawn for.
         offset = 2 * self._max_depth - 1 + num_leaves
+        places = _places(self._max_depth)
         return tf.while_loop(
             lambda i, branch: (i < num_leaves) & tf.reduce_any(branch.is_open),
-            lambda i, branch: (i + 1, self._longer(root, branch, i, uniform(offset + i))),
+            lambda i, branch: (i + 1, self._longer(root, branch, _Place.of(places, i), uniform(offset + i))),
             (tf.constant(0), start),
+            parallel_iterations=1,
         )[1]
 
-    def _longer(self, root: _Root, branch: _Branch, number: tf.Tensor, uniform: tf.Tensor) -> _Branch:
+    def _longer(self, root: _Root, branch: _Branch, place: _Place, uniform: tf.Tensor) -> _Branch:
         """The branch with one leaf more."""
         # Only open branches are solved for. What becomes of the others is not looked at.
         working = branch.ledger._replace(
@@ -289,23 +294,23 @@ class Gardener:
         ledger = leaf.point.ledger
         is_ok = branch.is_open & ledger.is_ok
         log_weight = _log_weight(leaf.energy_change)
-        total_weight = _log_add(branch.log_weight, log_weight)
-        takes = is_ok & (tf.math.log(uniform) < log_weight - total_weight)
+        gain = log_weight - branch.log_weight
+        takes = is_ok & (uniform < tf.sigmoid(gain))
         before = branch.total_momentum
         after = before + leaf.phase.momentum
-        memory = _remembered(branch.memory, number, self._max_depth, leaf.phase.velocity, before, after)
-        turned = _turns_at(memory, number, self._max_depth, branch, leaf, after)
-        zero = tf.zeros_like(leaf.energy_change)
-        acceptance = tf.exp(tf.minimum(-leaf.energy_change, zero))
+        memory = _remembered(branch.memory, place, leaf.phase.velocity, before, after)
+        progress = _progress_at(memory, place, self._max_depth, branch, leaf, after)
+        acceptance = tf.exp(tf.minimum(-leaf.energy_change, 0.0))
         return _Branch(
-            is_open=is_ok & ~turned,
+            is_open=is_ok & (progress > 0.0),
             point=_without_ledger(leaf.point),
             velocity=leaf.phase.velocity,
             total_momentum=after,
-            log_weight=total_weight,
+            # log(exp(x) + exp(y)), in the form that is right for the first leaf, when x is next to nothing.
+            log_weight=log_weight + tf.math.softplus(-gain),
             draw=_choose(takes, Draw(leaf.phase.position, leaf.phase.log_prob, leaf.phase.gradient), branch.draw),
             num_leaves=branch.num_leaves + tf.cast(branch.is_open, tf.int32),
-            total_acceptance=branch.total_acceptance + tf.where(is_ok, acceptance, zero),
+            total_acceptance=branch.total_acceptance + tf.where(is_ok, acceptance, tf.zeros_like(acceptance)),
             # The first failure of an open branch is why its tree ends.
             ledger=ledger._replace(status=tf.where(branch.is_open, ledger.status, branch.ledger.status)),
             memory=memory,
@@ -332,47 +337,77 @@ class Gardener:
         return _Leaf(point._replace(ledger=ledger), phase, change)
 
 
-def _turns_at(memory: _Memory, number: tf.Tensor, levels: int, branch: _Branch, leaf: _Leaf, total: tf.Tensor) -> tf.Tensor:
-    """Whether any part of a branch turns back that ends with a leaf: parts of 2, 4, 8, ... leaves.
+class _Place(NamedTuple):
+    """Of a leaf in its branch, by the binary form of its number; scalars, int32.
+
+    Attributes:
+      slot: of the memory, at which the leaf is kept.
+      ones: how many there are.
+      trailing: with how many ones it ends, and so the number of parts that end with the leaf.
+    """
+
+    slot: tf.Tensor
+    ones: tf.Tensor
+    trailing: tf.Tensor
+
+    @classmethod
+    def of(cls, places: tf.Tensor, number: tf.Tensor) -> _Place:
+        """The place of leaf `number`, from `_places`."""
+        return cls(*tf.unstack(tf.gather(places, number)))
+
+
+def _places(levels: int) -> tf.Tensor:
+    """The places of all leaves that a branch can have, `[2**(levels - 1), 3]`: looked up, they cost two operations a leaf."""
+    numbers = tf.range(2 ** (levels - 1))
+    ones, trailing = _ones(numbers), _ones(tf.bitwise.bitwise_xor(numbers, numbers + 1)) - 1
+    return tf.stack([tf.where(trailing > 0, levels + trailing, ones), ones, trailing], axis=1)
+
+
+def _progress_at(
+    memory: _Memory, place: _Place, levels: int, branch: _Branch, leaf: _Leaf, total: tf.Tensor
+) -> tf.Tensor:
+    """The least progress of any part of a branch that ends with a leaf: parts of 2, 4, 8, ... leaves.
 
     Args:
       memory: with the leaf.
-      number: of the leaf in its branch, a scalar.
+      place: of the leaf.
       levels: of the memory.
       branch: without the leaf.
       leaf: the leaf.
       total: momenta of the branch with the leaf.
     """
-    ones, trailing, velocity = _ones(number), _trailing_ones(number), leaf.phase.velocity
+    velocity = leaf.phase.velocity
 
-    def look(level: tf.Tensor, turned: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        first, second, last = ones - level, ones - level + 1, levels + level - 1
+    def look(level: tf.Tensor, progress: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        first, second, last = place.ones - level, place.ones - level + 1, levels + level - 1
         first_velocity, before_first = memory.velocity.read(first), memory.before.read(first)
-        turned |= _turns(first_velocity, velocity, total - before_first)
-        turned |= _turns_across(
+        of_part = _progress(first_velocity, velocity, total - before_first)
+        across = _progress_across(
             (first_velocity, memory.velocity.read(second), memory.after.read(second) - before_first),
             (memory.velocity.read(last), velocity, total - memory.before.read(last)),
         )
-        return level + 1, turned
+        return level + 1, _least(progress, _least(of_part, across))
 
     def pair() -> tf.Tensor:
-        return _turns(branch.velocity, velocity, branch.point.momentum + leaf.phase.momentum)
+        return _progress(branch.velocity, velocity, branch.point.momentum + leaf.phase.momentum)
 
-    def parts(turned: tf.Tensor) -> tf.Tensor:
-        return tf.while_loop(lambda level, _: level <= trailing, look, (tf.constant(2), turned))[1]
+    def parts(progress: tf.Tensor) -> tf.Tensor:
+        return tf.while_loop(
+            lambda level, _: level <= place.trailing, look, (tf.constant(2), progress), parallel_iterations=1
+        )[1]
 
     def none() -> tf.Tensor:
-        return tf.zeros_like(branch.is_open)
+        return tf.ones_like(branch.log_weight)
 
+    is_odd = place.trailing > 0
     if is_compiled_by_xla():  # which would copy the whole memory into a branch of a condition
-        return parts(tf.cond(_is_odd(number), pair, none))
-    return tf.cond(_is_odd(number), lambda: parts(pair()), none)
+        return parts(tf.cond(is_odd, pair, none))
+    return tf.cond(is_odd, lambda: parts(pair()), none)
 
 
-def _remembered(memory: _Memory, number: tf.Tensor, levels: int, *kept: tf.Tensor) -> _Memory:
-    """The memory with velocity, and sums before and after, of leaf `number`."""
-    slot = tf.where(_is_odd(number), levels + _trailing_ones(number), _ones(number))
-    return _Memory(*[array.write(slot, new) for array, new in zip(memory, kept, strict=True)])
+def _remembered(memory: _Memory, place: _Place, *kept: tf.Tensor) -> _Memory:
+    """The memory with velocity, and sums before and after, of a leaf."""
+    return _Memory(*[array.write(place.slot, new) for array, new in zip(memory, kept, strict=True)])
 
 
 def _array_of(like: tf.Tensor, size: int) -> tf.TensorArray:
@@ -381,26 +416,27 @@ def _array_of(like: tf.Tensor, size: int) -> tf.TensorArray:
     return array.write(0, tf.zeros_like(like))
 
 
-def _turns(left_velocity: tf.Tensor, right_velocity: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
-    """Whether a part turns back, given the velocities at its ends and the sum of its momenta: `[batch...]`."""
-    return ~((_dot(left_velocity, total) > 0.0) & (_dot(right_velocity, total) > 0.0))
+def _progress(left_velocity: tf.Tensor, right_velocity: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+    """How a part goes on at the worse of its ends, given the velocities there and the sum of its momenta: `[batch...]`.
+
+    It turns back where this is not positive.
+    """
+    return _least(_dot(left_velocity, total), _dot(right_velocity, total))
 
 
-def _turns_across(first_half: tuple[tf.Tensor, ...], second_half: tuple[tf.Tensor, ...]) -> tf.Tensor:
-    """Whether one half of a part turns back with the nearest leaf of the other; halves are arguments of `_turns`."""
-    return _turns(*first_half) | _turns(*second_half)
+def _progress_across(first_half: tuple[tf.Tensor, ...], second_half: tuple[tf.Tensor, ...]) -> tf.Tensor:
+    """Of one half of a part with the nearest leaf of the other, the lesser; halves are arguments of `_progress`."""
+    return _least(_progress(*first_half), _progress(*second_half))
+
+
+def _least(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    """The lesser one. What is not a number may be lost here: the energy of such a leaf is none either."""
+    return tf.minimum(x, y)
 
 
 def _log_weight(energy_change: tf.Tensor) -> tf.Tensor:
-    """Of a leaf, relative to the tree's first one; minus infinity where there is no energy."""
-    return tf.where(tf.math.is_finite(energy_change), -energy_change, tf.constant(-float('inf'), energy_change.dtype))
-
-
-def _log_add(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-    """`log(exp(x) + exp(y))`, minus infinity where both are."""
-    largest = tf.maximum(x, y)
-    difference = tf.minimum(x, y) - largest
-    return largest + tf.where(tf.math.is_finite(largest), tf.math.log1p(tf.exp(difference)), tf.zeros_like(largest))
+    """Of a leaf, relative to the tree's first one."""
+    return -energy_change
 
 
 def _dot(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
@@ -408,17 +444,8 @@ def _dot(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 def _ones(number: tf.Tensor) -> tf.Tensor:
-    """The number of ones of an integer in binary."""
+    """The number of ones of integers in binary."""
     return tf.cast(tf.raw_ops.PopulationCount(x=number), tf.int32)
-
-
-def _trailing_ones(number: tf.Tensor) -> tf.Tensor:
-    """The number of ones with which an integer ends in binary."""
-    return _ones(tf.bitwise.bitwise_xor(number, number + 1)) - 1
-
-
-def _is_odd(number: tf.Tensor) -> tf.Tensor:
-    return tf.equal(tf.bitwise.bitwise_and(number, 1), 1)
 
 
 def _without_ledger(point: Any) -> Any:
