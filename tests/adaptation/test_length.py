@@ -238,9 +238,17 @@ TUNED = {  # log density, metric, start(num, seed)
         ),
         VOLATILITY.draws,
     ),
+    'softabs': (
+        targets.funnel,
+        rm.SoftAbsMetric(structure='arrowhead'),
+        lambda num, seed: targets.funnel_draws(num, 6, seed=seed),
+    ),
 }
-# Longest trajectories of the scan, and its chains, where 32 and 64 are more than is needed.
-SCANS = {'volatility': (16.0, 32)}
+# Shortest and longest trajectories of the scan, its lengths, chains and draws.
+SCANS = dict.fromkeys(TUNED, (0.5, 32.0, 11, 64, 300)) | {
+    'volatility': (0.5, 16.0, 11, 32, 300),
+    'softabs': (2.0, 16.0, 7, 64, 120),
+}
 
 
 @pytest.mark.statistical
@@ -261,17 +269,17 @@ def test_the_length_that_is_found_is_nearly_the_best(name):
         ).final_kernel_results
         return results.inner_results.mean_length, results.new_step_size
 
-    longest, num_chains = SCANS.get(name, (32.0, 64))
+    shortest, longest, num_lengths, num_chains, num_draws = SCANS[name]
     found = [adapt(tf.constant(start_of(4, seed)), tf.constant([0, seed])) for seed in range(10)]
     lengths, steps = np.array(found).T
     step_size = np.median(steps)
     start = tf.constant(start_of(num_chains, 99))
     scan = tf.function(
-        lambda length: efficiency_of(log_prob, metric, tf.constant(step_size), length, start, 300, (5, 6)),
+        lambda length: efficiency_of(log_prob, metric, tf.constant(step_size), length, start, num_draws, (5, 6)),
         autograph=False,
         jit_compile=True,
     )
-    grid = np.geomspace(0.5, longest, 11)
+    grid = np.geomspace(shortest, longest, num_lengths)
     efficiency = np.array([scan(tf.constant(length)) for length in grid])
     relative = np.interp(np.log(lengths), np.log(grid), efficiency) / efficiency.max()
     best = grid[np.argmax(efficiency)]

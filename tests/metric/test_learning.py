@@ -134,9 +134,43 @@ def test_normal_scores_autocorrelations_and_shrinkage(rng):
     for t in range(1, len(chain)):
         chain[t] = 0.8 * chain[t - 1] + rng.standard_normal((2, 1))
     np.testing.assert_allclose(_autocorrelations(chain)[:3, 0], [0.8, 0.64, 0.51], atol=0.07)
-    assert np.all(_shrunk(np.full((5, 5), 0.01) + 0.99 * np.eye(5), 50.0) == np.eye(5))  # all noise
-    kept = _shrunk(np.full((5, 5), 0.9) + 0.1 * np.eye(5), 1e6)
+    assert np.all(_shrunk(np.full((5, 5), 0.01) + 0.99 * np.eye(5), 50.0, 0.0) == np.eye(5))  # all noise
+    kept = _shrunk(np.full((5, 5), 0.9) + 0.1 * np.eye(5), 1e6, 0.0)
     assert kept[0, 1] > 0.89
+
+
+def test_a_gaussian_s_precision_is_found_from_draws_that_depend_on_each_other(rng):
+    """A slow walk, whose draws are worth a few: the scores are linear in them all the same, and nothing is shrunk."""
+    basis = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    precision = (basis * np.geomspace(1e-2, 1e2, 6)) @ basis.T  # condition number 10^4
+    walk = np.cumsum(0.05 * rng.standard_normal((120, 4, 6)), axis=0)
+    fit = fit_metric(walk, -walk @ precision)
+    (parameters,) = fit.parameters
+    scale = np.exp(0.5 * parameters['c'])
+    found = parameters['root'] @ parameters['root'].T * np.outer(scale, scale)
+    ratios = np.linalg.eigvals(np.linalg.solve(precision, found)).real
+    assert ratios.max() / ratios.min() < 1.001
+
+
+def test_noise_is_shrunk_by_what_held_out_draws_say(rng):
+    """Independent coordinates, half as many draws as coordinates: the metric is nearly diagonal."""
+    draws = rng.standard_normal((15, 2, 60))
+    fit = fit_metric(draws, -draws + 0.3 * rng.standard_normal(draws.shape), learns_scales=False)
+    (parameters,) = fit.parameters
+    correlation = parameters['root'] @ parameters['root'].T
+    values = np.linalg.eigvalsh(correlation)
+    assert values[-1] / values[0] < 4.0  # 1 for the truth, infinite for what the draws say
+
+
+def test_a_fit_tells_how_well_it_describes_other_scores():
+    draws, others = targets.funnel_draws(800)[:, None], targets.funnel_draws(800, seed=9)[:, None]
+    fit = fit_metric(draws, scores_of(targets.funnel, draws))
+    precision = np.concatenate([np.full((800, 1, 1), 5.0 + 1.0 / 9.0), np.exp(others[..., :1]).repeat(10, -1)], axis=-1)
+    scores = scores_of(targets.funnel, others)
+    exact = -0.5 * np.sum(np.log(precision) + np.square(scores) / precision, axis=-1)
+    assert fit.log_density(others, scores) == pytest.approx(np.mean(exact), abs=0.5)
+    halved = fit._replace(parameters=[p | {'c': p['c'] - np.log(2.0)} for p in fit.parameters])
+    assert halved.log_density(others, scores) < fit.log_density(others, scores)
 
 
 def test_the_public_way_gives_a_metric_that_samples(rng):

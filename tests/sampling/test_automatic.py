@@ -9,7 +9,8 @@ import tensorflow_probability as tfp
 import tfp_rmhmc as rm
 from tests import targets
 from tfp_rmhmc.sampling.automatic import AutomaticRun
-from tfp_rmhmc.sampling.warmup import _best_multiple
+from tfp_rmhmc.sampling.engine import Stretch, Tuning
+from tfp_rmhmc.sampling.warmup import _best_multiple, _transitions_per_draw
 
 tfd = tfp.distributions
 # Short warm-ups and few draws: what they are warned of is right, and not what is tested here.
@@ -160,6 +161,33 @@ def test_the_ladder_takes_the_best_length(rng):
     assert _best_multiple(before, after, rungs, 10.0 * multiples[rungs], multiples) == 1.0
     stuck = np.where((rungs == 1)[:, None, None], before, after)  # a rung that is always rejected
     assert _best_multiple(before, stuck, rungs, 10.0 * multiples[rungs], multiples) != 1.0
+
+
+def test_draws_of_a_slow_coordinate_are_several_transitions_apart(rng):
+    def chain(rho):
+        noise = rng.standard_normal((400, 4, 2))
+        for t in range(1, len(noise)):
+            noise[t] = rho * noise[t - 1] + np.sqrt(1.0 - rho**2) * noise[t]
+        return noise
+
+    assert _transitions_per_draw(chain(0.0)) == 1
+    assert 2 <= _transitions_per_draw(np.concatenate([chain(0.8), chain(0.0)], axis=-1)) <= 4  # a draw is worth 1/9
+    assert _transitions_per_draw(chain(0.99)) == 5
+    assert _transitions_per_draw(np.zeros((400, 4, 2))) == 1  # nothing moves, which is not for this to mend
+
+
+def test_several_transitions_as_one_cost_what_they_cost_together():
+    trace = {
+        'n_steps': np.array([[1], [2], [3], [4]]),
+        'diverging': np.array([[False], [True], [False], [False]]),
+        'lp': np.array([[1.0], [2.0], [3.0], [4.0]]),
+    }
+    states = np.arange(4.0)[:, None]
+    thinned = Stretch([states], states, trace, Tuning.begin(0.1)).thinned(2)
+    np.testing.assert_array_equal(thinned.states[0][:, 0], [1.0, 3.0])
+    np.testing.assert_array_equal(thinned.trace['n_steps'][:, 0], [3, 7])
+    np.testing.assert_array_equal(thinned.trace['diverging'][:, 0], [True, False])
+    np.testing.assert_array_equal(thinned.trace['lp'][:, 0], [2.0, 4.0])
 
 
 @pytest.mark.statistical

@@ -357,15 +357,13 @@ class _Place(NamedTuple):
 
 
 def _places(levels: int) -> tf.Tensor:
-    """The places of all leaves that a branch can have, `[2**(levels - 1), 3]`: looked up, they cost two operations a leaf."""
+    """The places of all leaves that a branch can have, `[2**(levels - 1), 3]`, to be looked up in the loop."""
     numbers = tf.range(2 ** (levels - 1))
     ones, trailing = _ones(numbers), _ones(tf.bitwise.bitwise_xor(numbers, numbers + 1)) - 1
     return tf.stack([tf.where(trailing > 0, levels + trailing, ones), ones, trailing], axis=1)
 
 
-def _progress_at(
-    memory: _Memory, place: _Place, levels: int, branch: _Branch, leaf: _Leaf, total: tf.Tensor
-) -> tf.Tensor:
+def _progress_at(memory: _Memory, place: _Place, levels: int, branch: _Branch, leaf: _Leaf, total: tf.Tensor) -> tf.Tensor:
     """The least progress of any part of a branch that ends with a leaf: parts of 2, 4, 8, ... leaves.
 
     Args:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tfp_rmhmc.metric.learned import ScaleStructure
 
-__all__ = ['MAX_DENSE', 'Fit', 'diagonal_fit', 'fit_metric', 'normal_scores']
+__all__ = ['LEAST_GAIN', 'MAX_DENSE', 'Fit', 'diagonal_fit', 'fit_metric', 'normal_scores']
 
 _Array = NDArray[np.floating[Any]]
 
@@ -41,15 +41,18 @@ _MAX_RESIDUAL_COORDINATES = 16  # whose products are looked at for what is not s
 _MAX_LAG = 50  # of autocorrelations
 _TRIMMED = 0.02  # share of draws at each end that a mean of log densities leaves out
 # Penalty of the regression on standardised coordinates, and on the distance of the constant term from its first guess.
-_RIDGE = 1e-3
-_DRAWS_PER_COORDINATE = 5.0  # below which a covariance is mostly noise
+_RIDGE, _RIDGE_OF_CONSTANT = 1e-3, 3e-4
+# Shares by which correlations of a constant metric may be shrunk; 1 is a diagonal metric.
+_SHRINKAGES = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3, 1e-5, 0.0)
+_LEAST_EIGENVALUE = 1e-13  # of a covariance, by its largest
 # Where scales vary so do correlations, as a rule, and a constant one is least right in the directions that it calls
 # loosest. Measured on the volatility model: 4 to 6 effective samples per 1,000 gradients in place of 1 to 2.
 _LEAST_SHRINKAGE = 0.1
 # By how much, in log density of a draw's scores, a structure must be better than a constant metric: blocks that are apart
 # lose what correlates them, and a few tenths are what skewness feigns.
-_LEAST_GAIN = 0.5
-_CONSTANT_SHARE = -3.0  # log of the constant term's share of the mean precision, before there is evidence
+LEAST_GAIN = 0.5
+# Log of the constant term's share of the mean precision: where the fit begins, and to what it is drawn without evidence.
+_CONSTANT_SHARE, _NO_CONSTANT_SHARE = -3.0, -6.0
 
 
 class Fit(NamedTuple):
@@ -73,6 +76,12 @@ class Fit(NamedTuple):
     residual: float
     residual_coordinates: tuple[int, int, int] | None
 
+    def log_density(self, draws: _Array, scores: _Array) -> float:
+        """Of scores under `N(0, G(q))`, for each draw: a trimmed mean, up to a constant; both `[n, chains, D]`."""
+        of_blocks = zip(self.structure.blocks, self.structure.setters, self.parameters, strict=True)
+        blocks = [_Block(*block) for block in of_blocks]
+        return _trimmed_mean(_log_densities(_Sample.of(draws, scores), blocks))
+
 
 def fit_metric(draws: _Array, scores: _Array, learns_scales: bool = True) -> Fit:
     """The separable metric that describes these scores best.
@@ -87,7 +96,7 @@ def fit_metric(draws: _Array, scores: _Array, learns_scales: bool = True) -> Fit
     sample = _Sample.of(draws, scores)
     dimension = sample.draws.shape[-1]
     nobody: _Setters = [()] * dimension
-    best, best_gain = nobody, _LEAST_GAIN
+    best, best_gain = nobody, LEAST_GAIN
     if learns_scales and dimension > 1 and len(sample.draws) >= 20:
         candidates = _candidates(*_who_sets_whose_scale(sample))
         folds = sample.folds()
@@ -293,8 +302,8 @@ def _regression(values: _Array, squares: _Array, mask: _Array) -> dict[str, _Arr
     counts = np.take_along_axis(mask, order, axis=0)
     features = ((values - mean) / deviation)[:, order] * counts  # [n, most, d]
     theta = np.concatenate([np.full((1, d), -0.05), np.full((1, d), _CONSTANT_SHARE), np.zeros((most, d))])
-    penalty = np.concatenate([[0.0], np.full(1 + most, 2.0 * _RIDGE)])
-    target = np.concatenate([[0.0, _CONSTANT_SHARE], np.zeros(most)])[:, None]
+    penalty = 2.0 * np.concatenate([[0.0, _RIDGE_OF_CONSTANT], np.full(most, _RIDGE)])
+    target = np.concatenate([[0.0, _NO_CONSTANT_SHARE], np.zeros(most)])[:, None]
 
     def evaluate(theta: _Array) -> tuple[_Array, _Array, _Array]:
         varying = theta[0] + np.einsum('nkd,kd->nd', features, theta[2:])
@@ -334,7 +343,7 @@ def _correlation(scaled: _Array, effective_size: float) -> dict[str, _Array]:
     return _rooted(_shrunk(np.corrcoef(scaled.T), effective_size, _LEAST_SHRINKAGE))
 
 
-def _shrunk(correlation: Any, effective_size: float, least: float = 1e-4) -> _Array:
+def _shrunk(correlation: Any, effective_size: float, least: float) -> _Array:
     """A correlation matrix shrunk to the identity by as much as its noise demands (Schaefer and Strimmer 2005), or more.
 
     The intensity is the sum of the entries' variances, `(1 - r^2)^2 / n`, by the sum of their squares.
@@ -354,7 +363,13 @@ def _constant_block(sample: _Sample) -> _Block:
     """One block: the matrix G that maps the covariance of draws to that of scores, `G cov(q) G = cov(g)`.
 
     It is the geometric mean of the scores' covariance and the inverse of the draws', and for a Gaussian target the
-    precision itself, from any D + 1 draws, converged or not. Reference: Seyboldt, Carlson and Carpenter 2026,
+    precision itself, from any D + 1 draws, converged or not. It minimises
+
+        F(G) = trace(G^-1 cov(g)) + trace(G cov(q))
+
+    which is, up to a constant, the Fisher divergence of the target from a Gaussian of precision G. How far the
+    correlations are shrunk is chosen by F on draws that were held out. So what the draws say exactly is kept, however much
+    they depend on each other, and what is noise is not. Reference: Seyboldt, Carlson and Carpenter 2026,
     "Preconditioning Hamiltonian Monte Carlo by minimizing Fisher divergence".
     """
     members = tuple(range(sample.draws.shape[1]))
@@ -362,23 +377,49 @@ def _constant_block(sample: _Sample) -> _Block:
     log_precision = np.log(spreads[1]) - np.log(spreads[0])
     if len(members) == 1 or len(members) > MAX_DENSE:
         return _Block(members, (), {'c': log_precision})
-    size = sample.effective_size()
     scale = np.exp(0.5 * log_precision)
-    draws, scores = sample.draws * scale, sample.scores / scale
-    # Many draws need no shrinkage, which would spoil the extreme directions.
-    share = min(1.0, _DRAWS_PER_COORDINATE * len(members) / size) ** 2
-    of_draws, of_scores = (
-        (share * _shrunk(correlation, size) + (1.0 - share) * correlation) * np.outer(x.std(axis=0), x.std(axis=0))
-        for x, correlation in ((x, np.corrcoef(x.T)) for x in (draws, scores))
-    )
-    values, vectors = np.linalg.eigh(of_draws)
-    root, inverse_root = (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
-    middle_values, middle_vectors = np.linalg.eigh(root @ of_scores @ root)
-    middle = (middle_vectors * np.sqrt(np.maximum(middle_values, 1e-300))) @ middle_vectors.T
-    metric = inverse_root @ middle @ inverse_root
+    covariances = [_covariances(part, scale) for part in (sample, *(fold for fold, _ in sample.folds()))]
+    whole, *halves = covariances
+    losses = np.zeros(len(_SHRINKAGES))
+    for fitted, judged in (halves, halves[::-1]):
+        losses += [_divergence(metric, *judged) for metric in _shrunk_geometric_means(*fitted, _SHRINKAGES)]
+    best = _SHRINKAGES[int(np.argmin(np.where(np.isfinite(losses), losses, np.inf)))]
+    (metric,) = _shrunk_geometric_means(*whole, (best,))
     diagonal = np.diag(metric)
     correlation = metric / np.sqrt(np.outer(diagonal, diagonal))
     return _Block(members, (), {'c': log_precision + np.log(diagonal)} | _rooted(0.5 * (correlation + correlation.T)))
+
+
+def _covariances(sample: _Sample, scale: _Array) -> tuple[_Array, _Array]:
+    """Of draws and of scores, `[D, D]` each, in coordinates `scale * q`."""
+    return np.cov((sample.draws * scale).T), np.cov((sample.scores / scale).T)
+
+
+def _shrunk_geometric_means(of_draws: _Array, of_scores: _Array, shrinkages: Sequence[float]) -> list[_Array]:
+    """The matrices G with `G of_draws G = of_scores`, for each share by which both correlations are shrunk."""
+    found = []
+    (of_draws, draws_spread), (of_scores, scores_spread) = (
+        (matrix / np.outer(spread, spread), spread)
+        for matrix, spread in ((x, np.sqrt(np.maximum(np.diag(x), 1e-300))) for x in (of_draws, of_scores))
+    )
+    identity = np.eye(len(of_draws))
+    for shrinkage in shrinkages:
+        first, second = (
+            ((1.0 - shrinkage) * correlation + shrinkage * identity) * np.outer(spread, spread)
+            for correlation, spread in ((of_draws, draws_spread), (of_scores, scores_spread))
+        )
+        values, vectors = np.linalg.eigh(first)
+        values = np.maximum(values, _LEAST_EIGENVALUE * values[-1])
+        root, inverse_root = (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
+        values, vectors = np.linalg.eigh(root @ second @ root)
+        values = np.maximum(values, _LEAST_EIGENVALUE * values[-1])
+        found.append(inverse_root @ ((vectors * np.sqrt(values)) @ vectors.T) @ inverse_root)
+    return found
+
+
+def _divergence(metric: _Array, of_draws: _Array, of_scores: _Array) -> float:
+    """`trace(G^-1 cov(g)) + trace(G cov(q))`."""
+    return float(np.trace(np.linalg.solve(metric, of_scores)) + np.sum(metric * of_draws))
 
 
 def _log_densities(sample: _Sample, blocks: Sequence[_Block]) -> _Array:
@@ -397,7 +438,11 @@ def _held_out_gain(folds: list[tuple[_Sample, _Sample]], setters: _Setters, othe
         _log_densities(judged, _fitted(fitted, setters)) - _log_densities(judged, _fitted(fitted, others))
         for fitted, judged in folds
     ]
-    ordered = np.sort(np.concatenate(gains))
+    return _trimmed_mean(np.concatenate(gains))
+
+
+def _trimmed_mean(values: _Array) -> float:
+    ordered = np.sort(values)
     cut = int(_TRIMMED * len(ordered))
     return float(np.mean(ordered[cut : len(ordered) - cut]))
 

@@ -20,7 +20,7 @@ __all__ = ['AutomaticRun']
 
 # Steps of all draws together from which on XLA, which takes some seconds to compile, pays. A step in a graph takes about
 # 0.1 ms to start its operations.
-_MIN_STEPS_FOR_XLA = 60_000
+_MIN_STEPS_FOR_XLA = 25_000
 # Of sampling; warm-ups have numbers below it.
 _FIRST_DRAW = 2**24
 
@@ -100,7 +100,7 @@ class AutomaticRun:
         """Goes on until there are `num_draws` of each chain, or enough; returns False if it was interrupted."""
         assert self.tuned is not None
         tuned = self.tuned
-        steps = num_draws * max(1.0, tuned.length / tuned.step_size)
+        steps = num_draws * tuned.transitions_per_draw * max(1.0, tuned.length / tuned.step_size)
         if self._jit_compile is None and not self.is_compiled:
             self.is_compiled = steps >= _MIN_STEPS_FOR_XLA and self._may_compile()
         try:
@@ -128,21 +128,22 @@ class AutomaticRun:
             state,
             tuned.fit.parameters,
             Tuning(log_step, log_step, 0.0, 0.0, 0.0),
-            np.full(count, tuned.length),
-            _FIRST_DRAW + self.num_draws,
+            np.full(count * tuned.transitions_per_draw, tuned.length),
+            _FIRST_DRAW + self.num_draws * tuned.transitions_per_draw,
             self._seed,
             False,
             MAX_STEPS,
         )
+        per_draw = tuned.transitions_per_draw
         try:
-            return self._engine(tuned.fit.structure, chunk_size, self.is_compiled).run(*arguments)
+            return self._engine(tuned.fit.structure, chunk_size, self.is_compiled).run(*arguments).thinned(per_draw)
         except Exception as error:  # anything that XLA cannot do; if the target is at fault, the graph raises too
             if not self.is_compiled or self._jit_compile is not None:
                 raise
             reason = str(error).strip().split('\n')[0][:200]
             self.remarks.append(f'XLA could not compile the target, so it ran in a graph: {reason}')
             self.is_compiled = False
-            return self._engine(tuned.fit.structure, chunk_size, False).run(*arguments)
+            return self._engine(tuned.fit.structure, chunk_size, False).run(*arguments).thinned(per_draw)
 
     def _engine(self, structure: ScaleStructure, size: int, jit_compile: bool) -> Engine:
         key = (structure, size, jit_compile)
@@ -174,6 +175,7 @@ class AutomaticRun:
             'residual_coordinates': tuned.fit.residual_coordinates,
             'step_size': tuned.step_size,
             'length': tuned.length,
+            'transitions_per_draw': tuned.transitions_per_draw,
             'gradients': tuned.gradients,
         }
         saved = {'tuned': np.array(json.dumps(described))}
@@ -205,7 +207,13 @@ class AutomaticRun:
         start = under('start.')
         state = [start[str(i)] for i in range(len(start))]
         self.tuned = Tuned(
-            state, fit, described['step_size'], described['length'], described['gradients'], under('warmup.')
+            state,
+            fit,
+            described['step_size'],
+            described['length'],
+            described['transitions_per_draw'],
+            described['gradients'],
+            under('warmup.'),
         )
         parts = under('state.')
         if parts:

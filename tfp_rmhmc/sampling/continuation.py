@@ -41,6 +41,7 @@ def drawn(
     choice = (
         f'learned separable metric ({scales}), step size {run.tuned.step_size:.3g}, '
         f'trajectory length {run.tuned.length:.3g}'
+        + (f', {run.tuned.transitions_per_draw} transitions a draw' if run.tuned.transitions_per_draw > 1 else '')
     )
     bar.set_description(choice if len(choice) < 100 else f'{choice[:97]}...')
     warm = time.perf_counter()

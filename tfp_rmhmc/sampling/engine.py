@@ -21,6 +21,19 @@ __all__ = ['Engine', 'Stretch', 'Tuning']
 _SHRINKAGE, _DELAY, _DECAY = 0.05, 10.0, 0.75
 
 
+# What the transitions between two draws have in common; of everything else the last one's counts.
+_COMBINED: dict[str, Any] = {
+    'n_steps': np.sum,
+    'metric_evaluations': np.sum,
+    'solver_iterations': np.sum,
+    'acceptance_rate': np.mean,
+    'is_accepted': np.any,
+    'diverging': np.any,
+    'is_capped': np.any,
+    'status': np.max,
+}
+
+
 class Tuning(NamedTuple):
     """The state of a step size's adaptation by dual averaging, all scalars.
 
@@ -77,6 +90,19 @@ class Stretch(NamedTuple):
     def flat(self) -> np.ndarray:
         """States as `[n, chains, D]`."""
         return np.concatenate([np.reshape(part, [*part.shape[:2], -1]) for part in self.states], axis=-1)
+
+    def thinned(self, every: int) -> Stretch:
+        """Every so many transitions as one, with what they cost and what went wrong in any of them."""
+        if every == 1:
+            return self
+
+        def combined(key: str, values: np.ndarray) -> np.ndarray:
+            groups = np.reshape(values, [-1, every, *values.shape[1:]])
+            return _COMBINED[key](groups, axis=1) if key in _COMBINED else groups[:, -1]
+
+        last = slice(every - 1, None, every)
+        traced = {key: combined(key, value) for key, value in self.trace.items()}
+        return Stretch([part[last] for part in self.states], self.scores[last], traced, self.tuning)
 
 
 class _Adapted(NamedTuple):
@@ -160,7 +186,7 @@ class Engine:
         adapts: bool,
         max_steps: int,
     ) -> Stretch:
-        """Transitions from a state, as many as there are lengths, at most `num_transitions`.
+        """Transitions from a state, as many as there are lengths.
 
         Args:
           start: state parts, `[chains, event...]`.
@@ -172,6 +198,41 @@ class Engine:
           adapts: whether the step size does.
           max_steps: of a trajectory.
         """
+        pieces: list[Stretch] = []
+        for begin in range(0, len(lengths), self._num_transitions):
+            piece = self._piece(
+                start,
+                parameters,
+                tuning,
+                lengths[begin : begin + self._num_transitions],
+                first + begin,
+                seed,
+                adapts,
+                max_steps,
+            )
+            start, tuning = [part[-1] for part in piece.states], piece.tuning
+            pieces.append(piece)
+        if len(pieces) == 1:
+            return pieces[0]
+        return Stretch(
+            [np.concatenate(parts) for parts in zip(*[piece.states for piece in pieces], strict=True)],
+            np.concatenate([piece.scores for piece in pieces]),
+            {key: np.concatenate([piece.trace[key] for piece in pieces]) for key in pieces[0].trace},
+            tuning,
+        )
+
+    def _piece(
+        self,
+        start: list[Any],
+        parameters: list[dict[str, np.ndarray]],
+        tuning: Tuning,
+        lengths: np.ndarray,
+        first: int,
+        seed: tf.Tensor,
+        adapts: bool,
+        max_steps: int,
+    ) -> Stretch:
+        """At most `num_transitions`: what one call of the program makes."""
         dtype = tf.convert_to_tensor(start[0]).dtype
         kept = len(lengths)
         padded = np.concatenate([lengths, np.full(self._num_transitions - kept, lengths[-1])])

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfp_rmhmc.metric import MAX_DENSE, Fit, ScaleStructure, diagonal_fit, fit_metric, normal_scores
+from tfp_rmhmc.metric import LEAST_GAIN, MAX_DENSE, Fit, ScaleStructure, diagonal_fit, fit_metric, normal_scores
 from tfp_rmhmc.sampling.engine import Engine, Stretch, Tuning
+from tfp_rmhmc.sampling.result import least_bulk_ess
 
 __all__ = ['MAX_STEPS', 'STRETCH', 'Tuned', 'warm_up']
 
@@ -26,6 +27,8 @@ _INITIAL_STEP, _INITIAL_LENGTH = 0.1, 6.0
 _LEAST_LENGTH_OF_LEARNING = 4.0
 _RANGE_OF_LENGTHS = (1.5, 100.0)
 _MAX_STEPS_EARLY, MAX_STEPS = 32, 1000
+# Where the worst coordinate's draws are worth less than this, in independent ones, several transitions make a draw.
+_LEAST_WORTH, _MAX_TRANSITIONS_PER_DRAW = 0.3, 5
 # Autocorrelations outside of this range are not what they seem, see `WorstCoordinateLengthAdaptation`.
 _LEAST_CORRELATION, _MOST_CORRELATION = -0.2, 0.999
 
@@ -38,26 +41,30 @@ class _Window(NamedTuple):
       ladder: lengths that are tried, as multiples.
       learns: what is learned at its end: None, 'diagonal', 'constant' or 'scales'.
       finds_length: whether the best rung is taken.
-      can_be_spared: whether it is left out where scales are found to be constant, which is soon known.
+      max_steps: of a trajectory. With a metric that knows little, steps are short, and many of them teach no more than
+        some do.
+      can_be_spared: whether it is left out where there is no more to learn: where scales are found to be constant, or the
+        metric was not improved by the window before.
     """
 
     share: float
     ladder: tuple[float, ...]
     learns: str | None
     finds_length: bool
+    max_steps: int
     can_be_spared: bool = False
 
 
 # First with short trajectories, to get to the posterior and to know its extent; then with ever better metrics; the last
 # window has the metric with which draws are kept, and finds its length.
-_BURN_IN = [_Window(0.5, (1.0,), 'diagonal', False), _Window(0.5, (1.0,), 'constant', False)]
+_BURN_IN = [_Window(0.5, (1.0,), kind, False, _MAX_STEPS_EARLY) for kind in ('diagonal', 'constant')]
 _LEARNING = [
-    _Window(0.1, _COARSE, 'scales', True),
-    _Window(0.17, _COARSE, 'scales', True),
-    _Window(0.25, _COARSE, 'scales', True, can_be_spared=True),
-    _Window(0.09, _COARSE, None, True, can_be_spared=True),
-    _Window(0.09, _COARSE, None, True),
-    _Window(0.3, _FINE, None, True),
+    _Window(0.1, _COARSE, 'scales', True, 64),
+    _Window(0.17, _COARSE, 'scales', True, 256),
+    _Window(0.25, _COARSE, 'scales', True, MAX_STEPS, can_be_spared=True),
+    _Window(0.09, _COARSE, None, True, MAX_STEPS),
+    _Window(0.09, _COARSE, None, True, MAX_STEPS),
+    _Window(0.3, _FINE, None, True, MAX_STEPS),
 ]
 
 
@@ -70,6 +77,7 @@ class Tuned:
       fit: the metric.
       step_size: the step size.
       length: the mean trajectory length.
+      transitions_per_draw: so many that a draw is worth having even of the coordinate that mixes worst.
       gradients: that were evaluated, for all chains.
       trace: of all transitions.
     """
@@ -78,6 +86,7 @@ class Tuned:
     fit: Fit
     step_size: float
     length: float
+    transitions_per_draw: int
     gradients: int
     trace: dict[str, np.ndarray]
 
@@ -110,11 +119,11 @@ def warm_up(
     length = _INITIAL_LENGTH if trajectory_length is None else trajectory_length
     traces: list[dict[str, np.ndarray]] = []
     kept: list[tuple[np.ndarray, np.ndarray]] = []
-    first = 0
+    first, per_draw, is_settled = 0, 1, False
     plan = [(w, num_burnin, True) for w in _BURN_IN] + [(w, num_adaptation, False) for w in _LEARNING]
     for window, total, is_burnin in plan:
         num = round(window.share * total)
-        if num == 0 or (window.can_be_spared and not fit.exponents):
+        if num == 0 or (window.can_be_spared and (is_settled or not fit.exponents)):
             continue
         engine = engine_of(fit.structure)
         multiples = np.array(window.ladder if trajectory_length is None else (1.0,))
@@ -126,7 +135,7 @@ def warm_up(
             rung = np.arange(done, done + count) % len(multiples)
             # In the burn-in a trajectory has some ten steps, whatever their size.
             lengths = np.full(count, 1e9) if is_burnin else length * multiples[rung]
-            most = _early_steps(dimension) if is_burnin else MAX_STEPS
+            most = min(window.max_steps, 8 + dimension // 4) if is_burnin else window.max_steps
             stretch = engine.run(state, fit.parameters, tuning, lengths, first, seed, True, most)
             before.append(np.concatenate([_flat(state)[None], stretch.flat[:-1]]))
             state, tuning, first = [part[-1] for part in stretch.states], stretch.tuning, first + count
@@ -144,21 +153,23 @@ def warm_up(
             best = _best_multiple(*jumps, np.concatenate(rungs)[skipped:], steps[skipped:], multiples)
             least = _LEAST_LENGTH_OF_LEARNING if window.learns else _RANGE_OF_LENGTHS[0]
             length = float(np.clip(length * best, least, _RANGE_OF_LENGTHS[1]))
-        if window.learns:
+        if not window.learns:
+            per_draw = _transitions_per_draw(flat)
+        else:
             # The newer two thirds of what was seen in the burn-in, or after it.
             kept = [*kept, (flat, scores)] if flat.size < _MAX_KEPT // 4 else [(flat, scores)]
             draws, gradients = (np.concatenate(x) for x in zip(*kept, strict=True))
+            before_it = fit
             fit = _learned(draws[len(draws) // 3 :], gradients[len(draws) // 3 :], window.learns, fit)
+            if fit.exponents and before_it.exponents:
+                # These draws were used for the one and not for the other, so this is more than it has gained.
+                is_settled = fit.log_density(flat, scores) - before_it.log_density(flat, scores) < LEAST_GAIN
             if is_burnin:
                 kept = []
             tuning = Tuning.begin(0.5 * min(1.0, max(0.2, dimension**-0.25)))
     merged = {key: np.concatenate([t[key] for t in traces]) for key in traces[0]} if traces else {}
     num_gradients = int(sum(t['n_steps'].sum() for t in traces))
-    return Tuned(state, fit, tuning.step_size, length, num_gradients, merged)
-
-
-def _early_steps(dimension: int) -> int:
-    return min(_MAX_STEPS_EARLY, 8 + dimension // 4)
+    return Tuned(state, fit, tuning.step_size, length, per_draw, num_gradients, merged)
 
 
 def _flat(state: list[Any]) -> np.ndarray:
@@ -215,16 +226,26 @@ def _best_multiple(
     z = normal_scores(both).reshape(2, n, chains, dimension)
     # Equal values, of rejected proposals, must have equal scores.
     jumps = np.where(before == after, 0.0, np.square(z[1] - z[0]))
-    efficiencies = []
+    efficiencies = np.full(len(multiples), np.nan)
     for rung in range(len(multiples)):
         on = rungs == rung
-        rho = np.clip(1.0 - 0.5 * jumps[on].mean(axis=(0, 1)), _LEAST_CORRELATION, _MOST_CORRELATION)
-        efficiencies.append(np.min((1.0 - rho) / (1.0 + rho)) / steps[on].mean() if on.any() else -1.0)
-    best = int(np.argmax(efficiencies))
-    if min(efficiencies) <= 0.0 or len(multiples) < 4:
-        return float(multiples[best])
-    # Between the rungs of a fine ladder, by a parabola through all of them: one rung alone is noisy.
-    curvature, slope, _ = np.polyfit(np.log(multiples), np.log(efficiencies), 2)
-    if curvature >= 0.0:
-        return float(multiples[best])
-    return float(np.clip(np.exp(-0.5 * slope / curvature), multiples[0], multiples[-1]))
+        if on.any():
+            rho = np.clip(1.0 - 0.5 * jumps[on].mean(axis=(0, 1)), _LEAST_CORRELATION, _MOST_CORRELATION)
+            efficiencies[rung] = np.min((1.0 - rho) / (1.0 + rho)) / steps[on].mean()
+    if len(multiples) >= 4 and np.all(efficiencies > 0.0):
+        # Between the rungs of a fine ladder, by a parabola through all of them: one rung alone is noisy.
+        curvature, slope, _ = np.polyfit(np.log(multiples), np.log(efficiencies), 2)
+        if curvature < 0.0:
+            return float(np.clip(np.exp(-0.5 * slope / curvature), multiples[0], multiples[-1]))
+    return float(multiples[int(np.nanargmax(efficiencies))])
+
+
+def _transitions_per_draw(flat: np.ndarray) -> int:
+    """So many that a draw of the worst coordinate is worth a good part of an independent one.
+
+    Args:
+      flat: states of a window that has the final metric, `[n, chains, D]`, with lengths around the final one.
+    """
+    num, chains, _ = flat.shape
+    worth = least_bulk_ess([flat[..., :_MAX_COORDINATES]]) / (num * chains)
+    return int(np.clip(round(_LEAST_WORTH / worth), 1, _MAX_TRANSITIONS_PER_DRAW)) if worth > 0.0 else 1
