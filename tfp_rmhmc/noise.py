@@ -8,15 +8,50 @@ normal draws of integers.
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 
+from tfp_rmhmc.argument import check_integer, shown, static_real
 from tfp_rmhmc.xla import is_compiled_by_xla
 
-__all__ = ['split_seed', 'standard_normal_like', 'uniform_like']
+__all__ = ['checked_seed', 'seed_words', 'split_seed', 'standard_normal_like', 'uniform_like']
 
 _BITS = {tf.float32: (tf.uint32, 2.0**-32), tf.float64: (tf.uint64, 2.0**-64)}
+
+
+def seed_words(name: str, seed: Any) -> tf.Tensor:
+    """A user's seed as int32[2]: an int, of which each makes another one; two words; or None for a new one each time.
+
+    Unlike the seed that TFP makes of an int it does not depend on what was drawn before.
+    """
+    if isinstance(seed, numbers.Integral) and not isinstance(seed, (bool, np.bool_)):
+        if not -(2**61) <= int(seed) < 2**61:
+            raise ValueError(f'`{name}` must be an int of at most 62 bits, got {shown(seed)}.')
+        words = int(seed) % 2**62
+        return tf.constant([words >> 31, words & 0x7FFFFFFF], tf.int32)
+    return checked_seed(seed, name)
+
+
+def checked_seed(seed: Any, name: str = 'seed') -> tf.Tensor:
+    """`tfp.random.sanitize_seed` of a seed that is None, an int of 32 bits, or two words."""
+    if isinstance(seed, numbers.Integral) and not isinstance(seed, (bool, np.bool_)):
+        check_integer(name, seed, least=-(2**31))
+        seed = int(seed)
+    elif seed is not None:
+        what = 'None, an int or int32[2]'
+        static = static_real(name, seed, what)
+        shape = seed.shape if static is None else tf.TensorShape(static.shape)
+        is_integer = seed.dtype.is_integer if static is None else static.dtype.kind in 'iu'
+        if not shape.is_compatible_with([2]) or not is_integer:
+            raise TypeError(f'`{name}` must be {what}, got {shown(seed)}.')
+        if static is not None and not np.all((static >= -(2**31)) & (static < 2**31)):
+            raise ValueError(f'`{name}` must be made of words of 32 bits, got {shown(seed)}.')
+        seed = tf.cast(seed, tf.int32)
+    return tfp.random.sanitize_seed(seed)
 
 
 def _without_sign(seed: Any) -> tf.Tensor:
