@@ -26,6 +26,7 @@ __all__ = [
     'check_precision',
     'check_real',
     'check_symmetric',
+    'is_integral',
     'shown',
     'static_real',
 ]
@@ -54,11 +55,9 @@ def static_real(name: str, value: Any, what: str = 'a real number') -> np.ndarra
         array = np.asarray(value)
     except Exception:  # a list with tensors in it, or a value of somebody else's type
         return _of_tensors(name, value, what)
-    # Numbers beyond 64 bits are objects to NumPy; bfloat16 is of kind 'V'.
-    if array.dtype == object and array.ndim == 0 and isinstance(value, numbers.Integral):
-        array = np.asarray(float(value) if abs(int(value)) < 10**300 else np.inf)
+    # TensorFlow has no numbers of more than 64 bits; bfloat16 is of kind 'V'.
     is_real = array.dtype.kind in 'fiu' or array.dtype == tf.bfloat16.as_numpy_dtype
-    if not is_real or isinstance(value, (str, bytes)):
+    if not is_real or array.dtype.itemsize > 8:
         raise TypeError(f'`{name}` must be {what}, got {shown(value)}.')
     return array
 
@@ -113,20 +112,26 @@ def check_positive(name: str, value: Any, max_rank: int = 0) -> None:
     check_real(name, value, above=0.0, max_rank=max_rank)
 
 
+def is_integral(value: Any) -> bool:
+    """Whether a value is a whole number of Python's or NumPy's: neither a bool nor a span of time, which count as such."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_, np.timedelta64))
+
+
 def check_integer(name: str, value: Any, least: int, most: int = MAX_INTEGER) -> None:
     """Raises unless `value` is a whole number of at least `least` and at most `most`."""
     bounds = f'an integer of at least {least}' + ('' if most == MAX_INTEGER else f' and at most {most}')
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_, np.timedelta64))
+    if not is_number:
         raise TypeError(f'`{name}` must be {bounds}, got {shown(value)}.')
-    if not isinstance(value, numbers.Integral) or int(value) < least:
+    if not is_integral(value) or value < least:
         raise ValueError(f'`{name}` must be {bounds}, got {shown(value)}.')
-    if int(value) > most:
+    if value > most:
         raise ValueError(f'`{name}` must be at most {most}, got {shown(value)}.')
 
 
 def check_order(order: int) -> None:
     """Raises unless `order` is an order of accuracy that a composition of steps is known for."""
-    if isinstance(order, bool) or not isinstance(order, numbers.Integral) or order not in (2, 4):
+    if not is_integral(order) or order not in (2, 4):
         raise ValueError(f'`order` must be 2 or 4, got {shown(order)}.')
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_rmhmc.argument import static_real
 from tfp_rmhmc.state import is_list_like
 
 __all__ = ['PinnedModel', 'names_of']
@@ -30,6 +31,7 @@ class PinnedModel:
         for name in pins:
             if name not in known:
                 raise ValueError(f'`{name}` is not a variable of the model, whose variables are {known}.')
+            static_real(name, pins[name], 'an array of real numbers')
         if len(pins) == len(known):
             raise ValueError(f'All variables of the model are pinned, {sorted(pins)}: nothing is left to sample.')
         pinned = model.experimental_pin(**pins) if pins else model

@@ -8,17 +8,16 @@ normal draws of integers.
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_rmhmc.argument import check_integer, shown, static_real
+from tfp_rmhmc.argument import check_integer, is_integral, shown, static_real
 from tfp_rmhmc.xla import is_compiled_by_xla
 
-__all__ = ['checked_seed', 'seed_words', 'split_seed', 'standard_normal_like', 'uniform_like']
+__all__ = ['checked_seed', 'plain_seed', 'seed_words', 'split_seed', 'standard_normal_like', 'uniform_like']
 
 _BITS = {tf.float32: (tf.uint32, 2.0**-32), tf.float64: (tf.uint64, 2.0**-64)}
 
@@ -28,7 +27,7 @@ def seed_words(name: str, seed: Any) -> tf.Tensor:
 
     Unlike the seed that TFP makes of an int it does not depend on what was drawn before.
     """
-    if isinstance(seed, numbers.Integral) and not isinstance(seed, (bool, np.bool_)):
+    if is_integral(seed):
         if not -(2**61) <= int(seed) < 2**61:
             raise ValueError(f'`{name}` must be an int of at most 62 bits, got {shown(seed)}.')
         words = int(seed) % 2**62
@@ -38,10 +37,15 @@ def seed_words(name: str, seed: Any) -> tf.Tensor:
 
 def checked_seed(seed: Any, name: str = 'seed') -> tf.Tensor:
     """`tfp.random.sanitize_seed` of a seed that is None, an int of 32 bits, or two words."""
-    if isinstance(seed, numbers.Integral) and not isinstance(seed, (bool, np.bool_)):
+    return tfp.random.sanitize_seed(plain_seed(seed, name))
+
+
+def plain_seed(seed: Any, name: str = 'seed') -> Any:
+    """A seed as TFP takes it: None, an int of 32 bits, or two words; raises on anything else."""
+    if is_integral(seed):
         check_integer(name, seed, least=-(2**31))
-        seed = int(seed)
-    elif seed is not None:
+        return int(seed)
+    if seed is not None:
         what = 'None, an int or int32[2]'
         static = static_real(name, seed, what)
         shape = seed.shape if static is None else tf.TensorShape(static.shape)
@@ -50,8 +54,8 @@ def checked_seed(seed: Any, name: str = 'seed') -> tf.Tensor:
             raise TypeError(f'`{name}` must be {what}, got {shown(seed)}.')
         if static is not None and not np.all((static >= -(2**31)) & (static < 2**31)):
             raise ValueError(f'`{name}` must be made of words of 32 bits, got {shown(seed)}.')
-        seed = tf.cast(seed, tf.int32)
-    return tfp.random.sanitize_seed(seed)
+        return tf.cast(seed, tf.int32)
+    return None
 
 
 def _without_sign(seed: Any) -> tf.Tensor:

@@ -12,9 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfp_rmhmc.argument import shown
+from tfp_rmhmc.argument import shown, static_real
 
-__all__ = ['StateLayout', 'is_list_like', 'state_parts']
+__all__ = ['StateLayout', 'check_parts', 'is_list_like', 'state_parts']
 
 
 def is_list_like(x: Any) -> bool:
@@ -40,7 +40,30 @@ def state_parts(state: Any, name: str = 'current_state') -> list[tf.Tensor]:
         raise TypeError(f'`{name}` must have a floating-point dtype, got {parts[0].dtype.name}.')
     if parts[0].dtype not in (tf.float32, tf.float64):
         raise TypeError(f'`{name}` must be of float32 or float64, got {parts[0].dtype.name}.')
+    if any(part.shape.num_elements() == 0 for part in parts):
+        raise ValueError(f'`{name}` must have coordinates, got parts of shapes {[str(part.shape) for part in parts]}.')
     return parts
+
+
+def check_parts(name: str, structure: Any, dtypes: Sequence[tf.DType] | None = None) -> None:
+    """Raises unless a nest is made of arrays or tensors of real numbers.
+
+    Args:
+      name: of the argument.
+      structure: a tensor or a nest of tensors.
+      dtypes: that they may have, all of them the same; None for any.
+    """
+    what = 'a nest of arrays of real numbers'
+    try:
+        flat = tf.nest.flatten(structure)
+    except TypeError:  # keys that cannot be sorted
+        flat = []
+    arrays = [static_real(name, part, what) for part in flat]
+    if not arrays or any(array is not None and array.size == 0 for array in arrays):
+        raise ValueError(f'`{name}` must be {what}, got {shown(structure)}.')
+    found = {tf.as_dtype(part.dtype if array is None else array.dtype) for part, array in zip(flat, arrays, strict=True)}
+    if dtypes is not None and not (len(found) == 1 and found <= set(dtypes)):
+        raise TypeError(f'`{name}` must be of {" or ".join(d.name for d in dtypes)}, got {shown(structure)}.')
 
 
 class StateLayout:

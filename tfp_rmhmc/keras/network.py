@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfp_rmhmc.argument import shown
 
-__all__ = ['Network']
+__all__ = ['Network', 'check_model']
 
 # Convolutions whose filters differ between chains are not vectorised by TensorFlow: a loop over chains is as fast, and XLA
 # can compile it.
@@ -32,7 +32,7 @@ class Network:
     """
 
     def __init__(self, model: Any):
-        _check_model(model)
+        check_model(model)
         self._model = model
         variables = model.trainable_variables
         self.weights = [tf.constant(_value_of(v)) for v in variables]
@@ -101,7 +101,8 @@ def _substituted(variables: Sequence[Any], values: Sequence[tf.Tensor]) -> Itera
                 variable.__dict__.pop(name, None)
 
 
-def _check_model(model: Any) -> None:
+def check_model(model: Any) -> None:
+    """Raises an error of one sentence unless `model` is a built Keras model whose weights can be sampled."""
     if isinstance(model, type) or not all(hasattr(model, name) for name in ('trainable_variables', 'built', 'layers')):
         raise TypeError(f'`model` must be a Keras model, got {shown(model)}.')
     if not model.built:

@@ -22,7 +22,7 @@ from tfp_rmhmc.argument import (
 )
 from tfp_rmhmc.data_sum import SumOverBatches
 from tfp_rmhmc.keras.likelihood import Likelihood, likelihood_of
-from tfp_rmhmc.keras.network import Network
+from tfp_rmhmc.keras.network import Network, check_model
 from tfp_rmhmc.keras.predictive import Predictive
 from tfp_rmhmc.keras.prior import NormalPrior, prior_scales
 from tfp_rmhmc.metric import GaussNewtonMetric
@@ -230,6 +230,7 @@ class KerasPosterior:
         """
         x = _inputs(x)
         check_integer('batch_size', batch_size, least=1)
+        _outputs_at(self._network, tf.nest.map_structure(lambda part: part[:1], x))
 
         def outputs_fn(*parts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
             weights, log_scale = self._split(parts)
@@ -239,9 +240,8 @@ class KerasPosterior:
 
     def load(self, draw: Sequence[Any], model: Any) -> None:
         """Puts one draw, the state parts without leading dimensions, into a model of the same architecture."""
-        weights, _ = self._split(_parts_of('draw', draw))
-        if not hasattr(model, 'trainable_variables'):
-            raise TypeError(f'`model` must be a Keras model, got {shown(model)}.')
+        weights, _ = self._split(self._checked_parts('draw', draw))
+        check_model(model)
         variables = model.trainable_variables
         ours, theirs = [tuple(np.shape(w)) for w in weights], [tuple(v.shape) for v in variables]
         if ours != theirs:
@@ -267,13 +267,23 @@ class KerasPosterior:
         weights, log_scale = self._split(parts)
         return self._likelihood.natural_parameters(self._network(x, weights), log_scale)
 
+    def _checked_parts(self, name: str, parts: Any) -> list[np.ndarray]:
+        """The state parts of an argument, as arrays of numbers."""
+        what = f'a list of {len(self.names)} arrays, {self.names}'
+        if not isinstance(parts, (list, tuple)):
+            raise TypeError(f'`{name}` must be {what}, got {shown(parts)}.')
+        found = [
+            np.asarray(part) if array is None else array for part in parts for array in [static_real(name, part, what)]
+        ]
+        if len(found) != len(self.names):
+            raise ValueError(f'`{name}` must be {what}, got {len(found)}.')
+        return found
+
     def _flat_draws(self, draws: Any) -> list[np.ndarray]:
         events = [weight.shape.as_list() for weight in self._network.weights]
         if self._likelihood.has_log_scale:
             events.append([1])
-        parts = _parts_of('draws', draws)
-        if len(parts) != len(self.names):
-            raise ValueError(f'`draws` must have {len(self.names)} parts, {self.names}, got {len(parts)}.')
+        parts = self._checked_parts('draws', draws)
         for name, part, event in zip(self.names, parts, events, strict=True):
             if part.ndim <= len(event) or list(part.shape[part.ndim - len(event) :]) != event:
                 raise ValueError(f'`draws` of {name!r} must have shape [draws..., {event}], got {part.shape}.')
@@ -292,32 +302,26 @@ def _inputs(x: Any) -> Any:
     return inputs
 
 
+def _outputs_at(network: Network, x: Any) -> tf.Tensor:
+    """The outputs at the model's own weights."""
+    try:
+        return network(x, network.weights)
+    except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+        shapes = [part.shape.as_list() for part in tf.nest.flatten(x)]
+        raise ValueError(f'`x` must be what the model takes, got shapes {shapes}: {shown(error)}.') from error
+
+
 def _first_of(dataset: tf.data.Dataset) -> tuple[Any, Any]:
     for pair in dataset.take(1):
         return pair
     raise ValueError('`x` must hold at least one batch, got an empty dataset.')
 
 
-def _parts_of(name: str, draws: Any) -> list[np.ndarray]:
-    """A list of arrays of numbers."""
-    what = 'a list with an array for each state part'
-    if not isinstance(draws, (list, tuple)) or not draws:
-        raise TypeError(f'`{name}` must be {what}, got {shown(draws)}.')
-    found = [static_real(name, part, what) for part in draws]
-    if any(part is None for part in found):
-        raise TypeError(f'`{name}` must be {what}, whose values are known; got {shown(draws)}.')
-    return [part for part in found if part is not None]
-
-
 def _check_data(network: Network, likelihood: Likelihood, x: Any, y: Any) -> tf.Tensor:
     """The observations as tensors; raises an error of one sentence if data, model and likelihood do not fit."""
     with tf.GradientTape() as tape:
         tape.watch(network.weights)
-        try:
-            outputs = network(x, network.weights)
-        except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
-            shapes = [part.shape.as_list() for part in tf.nest.flatten(x)]
-            raise ValueError(f'`x` must be what `model` takes, got shapes {shapes}: {shown(error)}.') from error
+        outputs = _outputs_at(network, x)
         if outputs.shape.rank != 2:
             raise ValueError(f'`model` must give outputs of shape [N, K], got {outputs.shape}.')
         num_inputs = tf.nest.flatten(x)[0].shape[0]
@@ -332,7 +336,7 @@ def _check_data(network: Network, likelihood: Likelihood, x: Any, y: Any) -> tf.
         if gradient is None:
             raise ValueError(f'The likelihood has no gradient with respect to {name!r}: a layer is not differentiable.')
     if not np.isfinite(log_prob):
-        raise ValueError(f"The log likelihood at the model's weights is {log_prob.numpy()}: not finite.")
+        raise ValueError(f"`x` and `y` must have a finite log likelihood at the model's weights, got {log_prob.numpy()}.")
     return observed
 
 

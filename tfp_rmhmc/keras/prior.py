@@ -32,7 +32,8 @@ def prior_scales(prior: Any, names: Sequence[str], shapes: Sequence[Sequence[int
         unknown = [key for key in prior if not isinstance(key, str) or not any(_is_named(name, key) for name in names)]
         if unknown:
             raise ValueError(
-                f'`prior` names {shown(unknown[0])}, which is not among the weights {list(names)} or their layers.'
+                f'`prior` names {shown(unknown[0])}, which is not among the weights {list(names)} or their layers, got '
+                f'{shown(prior)}.'
             )
         scales = [_last_match(prior, name, scale) for name, scale in zip(names, default, strict=True)]
     elif isinstance(prior, (list, tuple)):
@@ -43,8 +44,10 @@ def prior_scales(prior: Any, names: Sequence[str], shapes: Sequence[Sequence[int
         scales = [prior] * len(names)
     arrays = [_scale(scale) for scale in scales]
     for name, array, shape in zip(names, arrays, shapes, strict=True):
-        if not np.all(np.isfinite(array) & (array > 0)):
-            raise ValueError(f'`prior` must be positive and finite, got {array.tolist()} for {name!r}.')
+        with np.errstate(over='ignore', under='ignore'):
+            single = array.astype(np.float32)  # of most weights
+        if not np.all(np.isfinite(single) & (single > 0)):
+            raise ValueError(f'`prior` must be positive and finite, got {shown(array.tolist())} for {name!r}.')
         if not _broadcasts(array.shape, tuple(shape)):
             raise ValueError(f'`prior` of {name!r} must broadcast to shape {tuple(shape)}, got shape {array.shape}.')
     return arrays

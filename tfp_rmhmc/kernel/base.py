@@ -92,7 +92,10 @@ def check_arguments(target_log_prob_fn: Any, step_size: Any, metric: Any) -> Non
 def check_common(name: Any, experimental_shard_axis_names: Any) -> None:
     """Raises unless these are what every kernel takes, in whatever way TFP's wrappers pass them."""
     check_name('name', name)
-    names = tf.nest.flatten(experimental_shard_axis_names)
+    try:
+        names = tf.nest.flatten(experimental_shard_axis_names)
+    except TypeError:  # keys that cannot be sorted
+        names = [experimental_shard_axis_names]
     if not all(name is None or isinstance(name, str) for name in names):
         raise TypeError(
             f'`experimental_shard_axis_names` must be None or made of strings, got {shown(experimental_shard_axis_names)}.'

@@ -20,7 +20,7 @@ from tfp_rmhmc.kernel.base import RiemannianKernel, check_arguments, check_commo
 from tfp_rmhmc.kernel.groups import propose_in_groups
 from tfp_rmhmc.kernel.results import UncalibratedRiemannianHMCResults
 from tfp_rmhmc.metric import Evaluation, Metric, SoftAbsMetric
-from tfp_rmhmc.noise import checked_seed
+from tfp_rmhmc.noise import checked_seed, plain_seed
 from tfp_rmhmc.state import StateLayout, is_list_like, state_parts
 from tfp_rmhmc.xla import is_compiled_by_xla
 
@@ -116,7 +116,7 @@ class UncalibratedRiemannianHMC(_FixedLengthKernel):
     def bootstrap_results(self, init_state: Any) -> UncalibratedRiemannianHMCResults:
         """Results for the start of a chain. Cost: one value and one gradient."""
         with tf.name_scope(f'{self.name}.bootstrap_results'):
-            parts = self._parts_of(init_state)
+            parts = self._parts_of(init_state, 'init_state')
             density = LogDensity.at_state(self.target_log_prob_fn, parts)
             layout = density.layout
             log_prob, gradient = autodiff.value_and_gradient(density, layout.flatten(parts))
@@ -176,8 +176,8 @@ class UncalibratedRiemannianHMC(_FixedLengthKernel):
                 proposal = propose_in_groups(most_groups, self._integrator, *arguments)
             return self._unpack(current_state, layout, proposal, previous_kernel_results, seed)
 
-    def _parts_of(self, state: Any) -> list[tf.Tensor]:
-        parts = state_parts(state)
+    def _parts_of(self, state: Any, name: str = 'current_state') -> list[tf.Tensor]:
+        parts = state_parts(state, name)
         if self._parameters['state_gradients_are_stopped']:
             parts = [tf.stop_gradient(part) for part in parts]
         return parts
@@ -244,7 +244,7 @@ class CalibratedKernel(_FixedLengthKernel):
 
     def one_step(self, current_state: Any, previous_kernel_results: Any, seed: Any = None) -> tuple[Any, Any]:
         """One trajectory and its accept step."""
-        return self._impl.one_step(current_state, previous_kernel_results, seed=seed)
+        return self._impl.one_step(current_state, previous_kernel_results, seed=plain_seed(seed))
 
 
 def with_signature_of(original: type, **renamed: str) -> Callable[[type], type]:

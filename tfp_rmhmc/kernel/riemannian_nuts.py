@@ -153,7 +153,7 @@ class RiemannianNUTS(RiemannianKernel):
     def bootstrap_results(self, init_state: Any) -> RiemannianNUTSResults:
         """Results for the start of a chain. Cost: one value and one gradient."""
         with tf.name_scope(f'{self.name}.bootstrap_results'):
-            parts = state_parts(init_state)
+            parts = state_parts(init_state, 'init_state')
             density = LogDensity.at_state(self.target_log_prob_fn, parts)
             position = density.layout.flatten(parts)
             log_prob, gradient = density.apply(autodiff.value_and_gradient, position)

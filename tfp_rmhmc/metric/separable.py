@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_rmhmc import autodiff
-from tfp_rmhmc.argument import check_callable, check_finite_array, check_instance, shown, static_real
+from tfp_rmhmc.argument import check_callable, check_finite_array, check_instance, is_integral, shown, static_real
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.linalg import Correlation, correlation_of
 from tfp_rmhmc.metric.base import Evaluation, LocalMetric, Metric
@@ -394,7 +393,7 @@ def _checked_blocks(blocks: Sequence[Sequence[int]]) -> list[list[int]]:
     except TypeError:
         raise TypeError(sentence) from None
     indices = [index for block in given for index in block]
-    if not all(isinstance(index, numbers.Integral) and not isinstance(index, bool) for index in indices):
+    if not all(is_integral(index) for index in indices):
         raise TypeError(sentence)
     if not given or not all(given) or sorted(indices) != list(range(len(indices))):
         raise ValueError(sentence)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 from tfp_rmhmc.argument import check_choice, check_flag, check_instance, check_integer, check_positive, shown
 from tfp_rmhmc.diagnostic import trace
@@ -22,6 +23,7 @@ from tfp_rmhmc.sampling.problem import Problem, problem_of
 from tfp_rmhmc.sampling.result import PosteriorDraws
 from tfp_rmhmc.sampling.runner import Checkpoint, Chunk, progress_bar, run_chunks
 from tfp_rmhmc.sampling.scheme import KERNELS, adaptive_kernel
+from tfp_rmhmc.state import check_parts
 
 __all__ = ['sample_posterior']
 
@@ -124,6 +126,12 @@ def sample_posterior(
         raise ValueError(f'`target_accept_prob` must be below 1, got {target_accept_prob!r}.')
     if target_ess is not None and not is_automatic:
         raise ValueError(f"`target_ess` needs kernel='auto', got kernel {kernel!r}.")
+    is_joint = isinstance(model, tfp.distributions.JointDistribution)
+    is_model = is_joint or callable(model) or (hasattr(model, 'target_log_prob_fn') and hasattr(model, 'initial_state'))
+    if not is_model:
+        raise TypeError(f'`model` must be a joint distribution, a log density or a posterior, got {shown(model)}.')
+    if initial_state is not None:
+        check_parts('initial_state', initial_state, None if is_joint else (tf.float32, tf.float64))
     for name, given in [('jit_compile', jit_compile), ('progress', progress)]:
         if given is not None:
             check_flag(name, given)

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_rmhmc.argument import check_integer
+from tfp_rmhmc.argument import check_flag, check_instance, check_integer
 from tfp_rmhmc.integrator import Status
 from tfp_rmhmc.sampling.scales import LearnedScales
 
@@ -68,6 +68,8 @@ class PosteriorDraws:
     def extend(self, num_draws: int, progress: bool | None = None) -> PosteriorDraws:
         """The result with `num_draws` more draws of each chain: those that one longer run would have given."""
         check_integer('num_draws', num_draws, least=1)
+        if progress is not None:
+            check_flag('progress', progress)
         if self.extend_fn is None:
             raise ValueError(
                 f"Only draws of kernel='auto' that were made in this process can be extended; these are of "
@@ -77,6 +79,7 @@ class PosteriorDraws:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes draws, trace and what was learned to one file, a NumPy archive."""
+        check_instance('path', path, (str, os.PathLike), 'a path')
         flat = [np.asarray(x) for x in tf.nest.flatten(self.draws)]
         described = {
             'names': self.names,
@@ -92,12 +95,16 @@ class PosteriorDraws:
         arrays = {f'draws.{i}': x for i, x in enumerate(flat)}
         arrays |= {f'trace.{key}': value for key, value in self.trace.items()}
         arrays |= {f'warmup.{key}': value for key, value in self.warmup.items()}
-        with open(path, 'wb') as file:
-            np.savez(file, allow_pickle=False, described=np.array(json.dumps(described)), **arrays)
+        try:
+            with open(path, 'wb') as file:
+                np.savez(file, allow_pickle=False, described=np.array(json.dumps(described)), **arrays)
+        except OSError as error:
+            raise ValueError(f'`path` must be a file that can be written, got {str(path)!r}: {error}.') from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PosteriorDraws:
         """What `save` wrote. It cannot be extended."""
+        check_instance('path', path, (str, os.PathLike), 'a path')
         try:
             with np.load(path, allow_pickle=False) as file:
                 arrays = dict(file)
