@@ -271,10 +271,13 @@ def flag_array(value):
 
 
 class Entry:
-    """A public callable with valid arguments and their kinds."""
+    """A public callable with valid arguments and their kinds.
 
-    def __init__(self, call, valid, kinds, weight=1.0, signature_of=None):
-        self.call, self.valid, self.kinds, self.weight = call, valid, kinds, weight
+    With `alone` arguments are replaced one at a time, because what one may be depends on the other.
+    """
+
+    def __init__(self, call, valid, kinds, weight=1.0, signature_of=None, alone=False):
+        self.call, self.valid, self.kinds, self.weight, self.alone = call, valid, kinds, weight, alone
         self.signature = inspect.signature(signature_of or call)
 
 
@@ -337,7 +340,9 @@ def bootstrapped(cls, **fixed):
     def call(init_state, step_size):
         return cls(gaussian, step_size, metric=rm.EuclideanMetric(), **fixed).bootstrap_results(init_state)
 
-    return Entry(call, {'init_state': STATE, 'step_size': 0.1}, {'init_state': state, 'step_size': step_of_the_state})
+    return Entry(
+        call, {'init_state': STATE, 'step_size': 0.1}, {'init_state': state, 'step_size': step_of_the_state}, alone=True
+    )
 
 
 def one_step(seed):
@@ -385,7 +390,11 @@ ENTRIES = {
     'SeparableMetric.from_prior': Entry(
         rm.SeparableMetric.from_prior,
         {'model': JOINT, 'b': 0.5},
-        {'model': nothing, 'b': lambda value: None if numbers_of(value) is not None else False, 'pins': anything},
+        {
+            'model': nothing,
+            'b': lambda value: None if numbers_of(value) is not None or flag(value) or flag_array(value) else False,
+            'pins': anything,
+        },
         weight=0.2,
     ),
     'SeparableMetric.learn': Entry(
@@ -648,7 +657,9 @@ def calls_of(key):
     for i in range(num):
         first = pairs[order[i % len(pairs)]]
         chosen = [first]
-        if i >= len(pairs) or rng.random() < 0.2:  # two at once, and as soon as all single ones were tried
+        if not entry.alone and (
+            i >= len(pairs) or rng.random() < 0.2
+        ):  # two at once, and as soon as all single ones were tried
             chosen.append(pairs[rng.integers(len(pairs))])
         yield {argument: POOL[index] for argument, index in chosen}
 

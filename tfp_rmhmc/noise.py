@@ -48,13 +48,12 @@ def plain_seed(seed: Any, name: str = 'seed') -> Any:
     if seed is not None:
         what = 'None, an int or int32[2]'
         static = static_real(name, seed, what)
-        shape = seed.shape if static is None else tf.TensorShape(static.shape)
-        is_integer = seed.dtype.is_integer if static is None else static.dtype.kind in 'iu'
-        if not shape.is_compatible_with([2]) or not is_integer:
+        words = tf.convert_to_tensor(seed) if static is None else static
+        if not tf.TensorShape(words.shape).is_compatible_with([2]) or not tf.as_dtype(words.dtype).is_integer:
             raise TypeError(f'`{name}` must be {what}, got {shown(seed)}.')
         if static is not None and not np.all((static >= -(2**31)) & (static < 2**31)):
             raise ValueError(f'`{name}` must be made of words of 32 bits, got {shown(seed)}.')
-        return tf.cast(seed, tf.int32)
+        return tf.cast(words, tf.int32)
     return None
 
 

@@ -306,7 +306,7 @@ def _outputs_at(network: Network, x: Any) -> tf.Tensor:
     """The outputs at the model's own weights."""
     try:
         return network(x, network.weights)
-    except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+    except (TypeError, ValueError, tf.errors.OpError) as error:
         shapes = [part.shape.as_list() for part in tf.nest.flatten(x)]
         raise ValueError(f'`x` must be what the model takes, got shapes {shapes}: {shown(error)}.') from error
 

@@ -124,6 +124,8 @@ def sample_posterior(
             check_positive(name, given)
     if target_accept_prob is not None and not target_accept_prob < 1:
         raise ValueError(f'`target_accept_prob` must be below 1, got {target_accept_prob!r}.')
+    step_size, target_accept_prob = _float(step_size), _float(target_accept_prob)
+    trajectory_length, target_ess = _float(trajectory_length), _float(target_ess)
     if target_ess is not None and not is_automatic:
         raise ValueError(f"`target_ess` needs kernel='auto', got kernel {kernel!r}.")
     is_joint = isinstance(model, tfp.distributions.JointDistribution)
@@ -178,6 +180,10 @@ def sample_posterior(
     for sentence in result.problems():
         warnings.warn(sentence, stacklevel=2)
     return result
+
+
+def _float(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def _by_name(
