@@ -44,13 +44,25 @@ SUMS = {'batches': over_batches, 'replicas': over_replicas}
 WHOLE = targets.logistic_regression(X, Y)
 
 
+def in_a_function_of_a_function(target):
+    inner = tf.function(target, autograph=False)
+    return lambda w: inner(w) * 1.0
+
+
+WRAPS = {
+    'itself': lambda target: target,
+    'wrapped': lambda target: lambda w: target(w) * 1.0,
+    'tf.function': lambda target: tf.function(lambda w: target(w), autograph=False),
+    'inside': in_a_function_of_a_function,
+}
+
+
 @pytest.mark.parametrize(
-    'wrap', [lambda target: target, lambda target: lambda w: target(w) * 1.0], ids=['itself', 'wrapped']
+    ('name', 'wrap'), [(name, wrap) for name in SUMS for wrap in WRAPS if (name, wrap) != ('replicas', 'inside')]
 )
-@pytest.mark.parametrize('name', SUMS)
 def test_value_and_three_derivatives(name, wrap):
-    """Also behind a closure, as TransformedTransitionKernel makes one."""
-    target = wrap(SUMS[name]())
+    """Also behind a closure, as TransformedTransitionKernel makes one, and in a `tf.function` that was traced before."""
+    target = WRAPS[wrap](SUMS[name]())
     w = tf.constant(np.random.default_rng(0).normal(size=(2, 3)))
     weights = tf.constant(np.random.default_rng(1).normal(size=(2, 3, 3)))
 
@@ -62,6 +74,7 @@ def test_value_and_three_derivatives(name, wrap):
         return value, gradient, hessian, tape.gradient(hessian, w, output_gradients=weights)
 
     expected = everything(WHOLE, w)
+    target(w)
     for run in (everything, tf.function(everything, autograph=False)):
         for ours, exact in zip(run(target, w), expected, strict=True):
             np.testing.assert_allclose(ours, exact, rtol=1e-10, atol=1e-10)
@@ -95,3 +108,47 @@ def test_bad_arguments_are_one_sentence():
         rm.SumOverReplicas(term, X, 'mirrored')
     with pytest.raises(TypeError, match='`base_fn` must be callable, got 1'):
         rm.SumOverBatches(term, tf.data.Dataset.range(3), 1)
+
+
+ROWS = tf.data.Dataset.from_tensor_slices((X, Y))
+CHANGING = {
+    'shuffled and taken': lambda: ROWS.batch(7).shuffle(6).take(3),
+    'shuffled, remainder dropped': lambda: ROWS.shuffle(40, seed=1).batch(7, drop_remainder=True),
+    'augmented': lambda: ROWS.batch(7).map(lambda x, y: (x + 0.1 * tf.random.normal(tf.shape(x), dtype=x.dtype), y)),
+}
+SAME = {
+    'as it is': lambda: ROWS.batch(7),
+    'shuffled': lambda: ROWS.shuffle(40).batch(7),
+    'shuffled once': lambda: ROWS.shuffle(40, reshuffle_each_iteration=False).batch(7, drop_remainder=True),
+    'augmented by itself': lambda: ROWS.batch(7).map(
+        lambda x, y: (x + tf.random.stateless_normal([3], (1, 2), dtype=x.dtype), y)
+    ),
+}
+
+
+@pytest.mark.parametrize('in_graph', [False, True], ids=['eager', 'graph'])
+@pytest.mark.parametrize('dtype', ['float32', 'float64'])
+@pytest.mark.parametrize('kind', [*CHANGING, *SAME])
+def test_a_dataset_that_differs_from_pass_to_pass_is_refused(kind, dtype, in_graph):
+    target = rm.SumOverBatches(term, (CHANGING | SAME)[kind](), prior)
+    run = tf.function(target, autograph=False) if in_graph else target
+    w = tf.constant(np.random.default_rng(0).normal(size=(2, 3)), dtype)
+    if kind in SAME:
+        run(w)
+        return
+    with pytest.raises(ValueError, match=r'`dataset` must hold the same elements on each pass, got log densities \['):
+        run(w)
+
+
+def test_data_that_belong_to_a_graph_are_not_compared():
+    """Neither a dataset that is made in a graph, nor a term that uses its tensors, can be evaluated outside."""
+
+    @tf.function(autograph=False)
+    def run(w, shift):
+        whole = tf.data.Dataset.from_tensor_slices((X + shift, Y)).batch(7)
+        shifted = lambda piece, w: term((piece[0] + shift, piece[1]), w)
+        return rm.SumOverBatches(term, whole, prior)(w), rm.SumOverBatches(shifted, ROWS.batch(7), prior)(w)
+
+    w = tf.constant(np.random.default_rng(0).normal(size=(2, 3)))
+    for value in run(w, tf.constant(0.0, tf.float64)):
+        np.testing.assert_allclose(value, WHOLE(w), rtol=1e-12)

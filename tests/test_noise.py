@@ -6,7 +6,7 @@ import scipy.stats
 import tensorflow as tf
 
 from tests.conftest import compiled_variants
-from tfp_rmhmc.noise import split_seed, standard_normal_like
+from tfp_rmhmc.noise import plain_seed, seed_words, split_seed, standard_normal_like
 
 
 @pytest.mark.parametrize('dtype', [tf.float32, tf.float64])
@@ -33,3 +33,22 @@ def test_split_seeds_of_any_sign_are_the_same_in_every_mode():
         np.testing.assert_array_equal(seeds['graph'], seeds['eager'])
         np.testing.assert_array_equal(seeds['xla'], seeds['eager'])
         assert len(np.unique(seeds['eager'])) == 12
+
+
+def test_every_int_is_another_seed():
+    """Also those beyond 32 bits, which TensorFlow would cut, and those that differ by a sign."""
+    ints = [0, 1, -1, 2**31 - 1, 2**31, -(2**31), 2**32, 2**33, -(2**33), 2**61 - 1, -(2**61)]
+    words = [tuple((seed_words('seed', seed).numpy() & 0x7FFFFFFF).tolist()) for seed in ints]
+    assert len(set(words)) == len(ints)
+    assert tuple(seed_words('seed', np.int64(2**33)).numpy()) == tuple(seed_words('seed', 2**33).numpy())
+    assert tuple(seed_words('seed', 7).numpy()) == (0, 7)
+    with pytest.raises(ValueError, match='`seed` must be an int of at most 62 bits, got'):
+        seed_words('seed', 2**70)
+
+
+def test_seeds_of_kernels_are_ints_of_32_bits_or_two_words():
+    assert plain_seed(np.int64(3)) == 3
+    assert plain_seed(None) is None
+    for bad in (2**33, True, 1.5, 'a', [1, 2, 3], [0.5, 1.0], [2**40, 0]):
+        with pytest.raises((TypeError, ValueError), match='`seed` must be'):
+            plain_seed(bad)

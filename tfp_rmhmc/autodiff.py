@@ -11,34 +11,31 @@ compile the Hessian of a target that itself holds a `tf.while_loop`. Run such a 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import tensorflow as tf
 
 __all__ = [
     'hessian',
     'jacobian',
-    'mark_as_not_vectorizable',
+    'not_vectorizable',
     'value_and_gradient',
 ]
 
 _Fn = Callable[[tf.Tensor], tf.Tensor]
 
-
-class _Trace(threading.local):
-    has_unvectorizable_target = False
+_NOT_VECTORIZABLE = 'tfp_rmhmc_not_vectorizable'
 
 
-_TRACE = _Trace()
-
-
-def mark_as_not_vectorizable() -> None:
-    """A target calls this when its derivatives must not pass through `tf.vectorized_map`.
+def not_vectorizable() -> AbstractContextManager[Any]:
+    """A scope for operations whose derivatives must not pass through `tf.vectorized_map`.
 
     Vectorisation loses custom gradients: it would differentiate the operations behind them, or nothing, without an error.
+    The scope is part of the operations' names, which stay with them in every graph and function that they come to.
     """
-    _TRACE.has_unvectorizable_target = True
+    return tf.name_scope(_NOT_VECTORIZABLE)
 
 
 def value_and_gradient(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -61,11 +58,10 @@ def hessian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tens
 
     Cost: one evaluation, one reverse pass, and D vectorised reverse passes through the gradient.
     """
-    _TRACE.has_unvectorizable_target = False
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(position)
         value, gradient = value_and_gradient(fn, position)
-    rows = _vectorized_rows(tape, gradient, position, vectorize=not _TRACE.has_unvectorizable_target)
+    rows = _vectorized_rows(tape, gradient, position)
     return value, gradient, 0.5 * (rows + tf.linalg.matrix_transpose(rows))
 
 
@@ -87,7 +83,7 @@ def jacobian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return outputs, tf.linalg.matrix_transpose(_vectorized_rows(dummy_tape, pulled_back, dummy))
 
 
-def _vectorized_rows(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tensor, vectorize: bool = True) -> tf.Tensor:
+def _vectorized_rows(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
     """`d outputs_k / d inputs` for each k, stacked as `[batch..., K, D]`."""
     unit_vectors = tf.eye(outputs.shape[-1], dtype=outputs.dtype)
 
@@ -95,7 +91,7 @@ def _vectorized_rows(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tenso
         return _pull_back(tape, outputs, inputs, tf.broadcast_to(unit_vector, tf.shape(outputs)))
 
     # Eagerly, vectorized_map would trace anew on each call, which is slower than a loop.
-    if not vectorize or tf.executing_eagerly():
+    if tf.executing_eagerly() or not _can_be_vectorized(outputs, inputs):
         rows = tf.stack([row(unit) for unit in tf.unstack(unit_vectors)])
     else:
         rows = tf.vectorized_map(row, unit_vectors)
@@ -108,3 +104,38 @@ def _vectorized_rows(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tenso
 def _pull_back(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tensor, cotangent: tf.Tensor) -> tf.Tensor:
     """`sum cotangent * d outputs / d inputs`; zero where the outputs do not depend on the inputs."""
     return tape.gradient(outputs, inputs, output_gradients=cotangent, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+
+def _can_be_vectorized(outputs: tf.Tensor, inputs: tf.Tensor) -> bool:
+    """Whether no operation of the present graph that leads from inputs to outputs is marked by `not_vectorizable`."""
+    bodies: set[str] = set()  # of the functions that are called on the way
+    waiting, seen = [outputs.op], {inputs.op}
+    while waiting:
+        op = waiting.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        if _NOT_VECTORIZABLE in op.name:
+            return False
+        if op.type != 'Const':  # whose description holds its value
+            bodies |= _functions_of(op.node_def)
+        waiting += [tensor.op for tensor in op.inputs]
+    if not bodies:
+        return True
+    # Only now, since it copies the whole graph: the functions' own operations, and those of the functions that they call.
+    library = {body.signature.name: body.node_def for body in outputs.graph.as_graph_def().library.function}
+    names, known = list(bodies), set(bodies)
+    while names:
+        for node in library.get(names.pop(), ()):
+            if _NOT_VECTORIZABLE in node.name:
+                return False
+            called = _functions_of(node) - known
+            known |= called
+            names += called
+    return True
+
+
+def _functions_of(node: Any) -> set[str]:
+    """The names of the functions that an operation calls: a call, a loop, a condition."""
+    found = {value.func.name for value in node.attr.values() if value.HasField('func')}
+    return found | {function.name for value in node.attr.values() for function in value.list.func}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from tfp_rmhmc.argument import check_callable, check_instance
 from tfp_rmhmc.data_sum import SumOverData
 from tfp_rmhmc.state import StateLayout
 
@@ -21,6 +22,8 @@ class LogDensity:
     """
 
     def __init__(self, target_log_prob_fn: Callable[..., tf.Tensor], layout: StateLayout):
+        check_callable('target_log_prob_fn', target_log_prob_fn)
+        check_instance('layout', layout, StateLayout, 'a StateLayout')
         self.target_log_prob_fn = target_log_prob_fn
         self.layout = layout
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfp_rmhmc.argument import shown
+
 __all__ = [
     'default_trace_fn',
     'find_result',
@@ -52,6 +54,10 @@ def trace(state: Any, kernel_results: Any) -> dict[str, tf.Tensor]:
     del state
     log_prob = find_result(kernel_results, 'target_log_prob')
     log_accept_ratio = find_result(kernel_results, 'log_accept_ratio')
+    if not tf.is_tensor(log_prob) or not tf.is_tensor(log_accept_ratio):
+        raise TypeError(
+            f'`kernel_results` must be those of an HMC kernel with an accept step, got {shown(kernel_results)}.'
+        )
     none = tf.zeros_like(log_prob, dtype=tf.int32)
     kept = {
         'lp': log_prob,
@@ -121,16 +127,21 @@ def initial_velocity_getter_fn(kernel_results: Any) -> Any:
 
     Without it that wrapper takes the momentum for the velocity, which is wrong for any metric but the identity.
     """
-    return _like_state(kernel_results, find_result(kernel_results, 'proposed_results').initial_velocity)
+    return _proposed_velocity(kernel_results, 'initial_velocity')
 
 
 def proposed_velocity_getter_fn(kernel_results: Any) -> Any:
     """`G^-1 p` at the proposed trajectory's end, for `GradientBasedTrajectoryLengthAdaptation`."""
-    return _like_state(kernel_results, find_result(kernel_results, 'proposed_results').final_velocity)
+    return _proposed_velocity(kernel_results, 'final_velocity')
 
 
-def _like_state(kernel_results: Any, parts: list[tf.Tensor]) -> Any:
-    return tf.nest.pack_sequence_as(find_result(kernel_results, 'proposed_state'), parts)
+def _proposed_velocity(kernel_results: Any, name: str) -> Any:
+    """A velocity of the proposal, in the structure of the state."""
+    parts = getattr(find_result(kernel_results, 'proposed_results'), name, None)
+    state = find_result(kernel_results, 'proposed_state')
+    if parts is None or state is None:
+        raise TypeError(f'`kernel_results` must be those of a Riemannian HMC kernel, got {shown(kernel_results)}.')
+    return tf.nest.pack_sequence_as(state, parts)
 
 
 def _kinetic_energy(momentum: list[tf.Tensor], batch_rank: int) -> tf.Tensor:

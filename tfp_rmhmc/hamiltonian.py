@@ -13,6 +13,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
+from tfp_rmhmc.argument import check_flag, check_instance
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.metric import Evaluation, LocalMetric, Metric
 from tfp_rmhmc.noise import standard_normal_like
@@ -32,6 +33,8 @@ class Hamiltonian:
     """
 
     def __init__(self, density: LogDensity, metric: Metric):
+        check_instance('density', density, LogDensity, 'a `tfp_rmhmc.LogDensity`')
+        check_instance('metric', metric, Metric, 'a `tfp_rmhmc.Metric`')
         self.density = density
         self.metric = metric
 
@@ -74,6 +77,8 @@ class LocalHamiltonian:
     """
 
     def __init__(self, local_metric: LocalMetric, follows_curvature: bool = False):
+        check_instance('local_metric', local_metric, LocalMetric, 'a `tfp_rmhmc.LocalMetric`')
+        check_flag('follows_curvature', follows_curvature)
         self._metric = local_metric
         self.log_prob = local_metric.log_prob
         self.gradient = local_metric.gradient

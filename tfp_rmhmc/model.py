@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_rmhmc.argument import static_real
 from tfp_rmhmc.state import is_list_like
 
 __all__ = ['PinnedModel', 'names_of']
@@ -30,6 +32,8 @@ class PinnedModel:
         for name in pins:
             if name not in known:
                 raise ValueError(f'`{name}` is not a variable of the model, whose variables are {known}.')
+            if not _is_bool(pins[name]):
+                static_real(name, pins[name], 'an array of real numbers')
         if len(pins) == len(known):
             raise ValueError(f'All variables of the model are pinned, {sorted(pins)}: nothing is left to sample.')
         pinned = model.experimental_pin(**pins) if pins else model
@@ -76,6 +80,11 @@ class PinnedModel:
 
     def _structured(self, parts: Any) -> Any:
         return tf.nest.pack_sequence_as(self.structure, list(parts))
+
+
+def _is_bool(value: Any) -> bool:
+    """Whether a value is made of truth values, which some distributions take."""
+    return isinstance(value, (bool, np.bool_)) or getattr(value, 'dtype', None) in (np.dtype(bool), tf.bool)
 
 
 def names_of(structure: Any) -> list[str]:

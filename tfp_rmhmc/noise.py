@@ -10,13 +10,51 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+import tensorflow_probability as tfp
 
+from tfp_rmhmc.argument import check_integer, is_integral, shown, static_real
 from tfp_rmhmc.xla import is_compiled_by_xla
 
-__all__ = ['split_seed', 'standard_normal_like', 'uniform_like']
+__all__ = ['checked_seed', 'plain_seed', 'seed_words', 'split_seed', 'standard_normal_like', 'uniform_like']
 
 _BITS = {tf.float32: (tf.uint32, 2.0**-32), tf.float64: (tf.uint64, 2.0**-64)}
+
+
+def seed_words(name: str, seed: Any) -> tf.Tensor:
+    """A user's seed as int32[2]: an int, of which each makes another one; two words; or None for a new one each time.
+
+    Unlike the seed that TFP makes of an int it does not depend on what was drawn before.
+    """
+    if is_integral(seed):
+        if not -(2**61) <= int(seed) < 2**61:
+            raise ValueError(f'`{name}` must be an int of at most 62 bits, got {shown(seed)}.')
+        words = int(seed) % 2**62
+        return tf.constant([words >> 31, words & 0x7FFFFFFF], tf.int32)
+    return checked_seed(seed, name)
+
+
+def checked_seed(seed: Any, name: str = 'seed') -> tf.Tensor:
+    """`tfp.random.sanitize_seed` of a seed that is None, an int of 32 bits, or two words."""
+    return tfp.random.sanitize_seed(plain_seed(seed, name))
+
+
+def plain_seed(seed: Any, name: str = 'seed') -> Any:
+    """A seed as TFP takes it: None, an int of 32 bits, or two words; raises on anything else."""
+    if is_integral(seed):
+        check_integer(name, seed, least=-(2**31))
+        return int(seed)
+    if seed is not None:
+        what = 'None, an int or int32[2]'
+        static = static_real(name, seed, what)
+        words = tf.convert_to_tensor(seed) if static is None else static
+        if not tf.TensorShape(words.shape).is_compatible_with([2]) or not tf.as_dtype(words.dtype).is_integer:
+            raise TypeError(f'`{name}` must be {what}, got {shown(seed)}.')
+        if static is not None and not np.all((static >= -(2**31)) & (static < 2**31)):
+            raise ValueError(f'`{name}` must be made of words of 32 bits, got {shown(seed)}.')
+        return tf.cast(words, tf.int32)
+    return None
 
 
 def _without_sign(seed: Any) -> tf.Tensor:

@@ -12,7 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ['StateLayout', 'is_list_like', 'state_parts']
+from tfp_rmhmc.argument import shown, static_real
+
+__all__ = ['StateLayout', 'check_parts', 'is_list_like', 'state_parts']
 
 
 def is_list_like(x: Any) -> bool:
@@ -22,17 +24,46 @@ def is_list_like(x: Any) -> bool:
 
 def state_parts(state: Any, name: str = 'current_state') -> list[tf.Tensor]:
     """The tensors of a state, as a list; refuses dicts, deeper nests and non-floating dtypes."""
+    sentence = f'`{name}` must be a tensor or a flat list of tensors, got {type(state).__name__}: {shown(state)}.'
     if isinstance(state, dict) or (is_list_like(state) and any(is_list_like(s) or isinstance(s, dict) for s in state)):
-        raise TypeError(f'`{name}` must be a tensor or a flat list of tensors, got {type(state).__name__}: {state!r}.')
-    parts = [tf.convert_to_tensor(s, name=name) for s in (state if is_list_like(state) else [state])]
-    if not parts:
+        raise TypeError(sentence)
+    if is_list_like(state) and not state:
         raise ValueError(f'`{name}` must have at least one part, got an empty list.')
+    try:
+        parts = [tf.convert_to_tensor(s, name=name) for s in (state if is_list_like(state) else [state])]
+    except (TypeError, ValueError):
+        raise TypeError(sentence) from None
     dtypes = {part.dtype for part in parts}
     if len(dtypes) > 1:
         raise TypeError(f'All parts of `{name}` must share one dtype, got {[p.dtype.name for p in parts]}.')
     if not parts[0].dtype.is_floating:
         raise TypeError(f'`{name}` must have a floating-point dtype, got {parts[0].dtype.name}.')
+    if parts[0].dtype not in (tf.float32, tf.float64):
+        raise TypeError(f'`{name}` must be of float32 or float64, got {parts[0].dtype.name}.')
+    if any(part.shape.num_elements() == 0 for part in parts):
+        raise ValueError(f'`{name}` must have coordinates, got parts of shapes {[str(part.shape) for part in parts]}.')
     return parts
+
+
+def check_parts(name: str, structure: Any, dtypes: Sequence[tf.DType] | None = None) -> None:
+    """Raises unless a nest is made of arrays or tensors of real numbers.
+
+    Args:
+      name: of the argument.
+      structure: a tensor or a nest of tensors.
+      dtypes: that they may have, all of them the same; None for any.
+    """
+    what = 'a nest of arrays of real numbers'
+    try:
+        flat = tf.nest.flatten(structure)
+    except TypeError:  # keys that cannot be sorted
+        flat = []
+    arrays = [static_real(name, part, what) for part in flat]
+    if not arrays or any(array is not None and array.size == 0 for array in arrays):
+        raise ValueError(f'`{name}` must be {what}, got {shown(structure)}.')
+    found = {tf.as_dtype(part.dtype if array is None else array.dtype) for part, array in zip(flat, arrays, strict=True)}
+    if dtypes is not None and not (len(found) == 1 and found <= set(dtypes)):
+        raise TypeError(f'`{name}` must be of {" or ".join(d.name for d in dtypes)}, got {shown(structure)}.')
 
 
 class StateLayout:
@@ -106,17 +137,35 @@ class StateLayout:
                 'There should be exactly one `step_size` or it should have same length as `current_state`; '
                 f'got {len(steps)} step sizes for {len(parts)} parts.'
             )
-        steps = [tf.cast(tf.convert_to_tensor(step, dtype_hint=self.dtype), self.dtype) for step in steps]
+        steps = [self._as_state(step) for step in steps]
         if len(steps) == 1 and steps[0].shape.rank == 0:
             return steps[0]
         if len(steps) == 1:
             steps = steps * len(parts)
+        for step, part in zip(steps, parts, strict=True):
+            if not _broadcasts(step.shape, part.shape):
+                raise ValueError(f'`step_size` must broadcast to shape {part.shape} of the state, got shape {step.shape}.')
         return self.flatten(
             [
                 tf.broadcast_to(step, _concat_shape(_leading_shape(part, 0), []))
                 for step, part in zip(steps, parts, strict=True)
             ]
         )
+
+    def stored_step_size(self, step_size: Any) -> Any:
+        """A step size as kernel results hold it: in the structure in which it was given, and the state's dtype."""
+        return tf.nest.map_structure(self._as_state, step_size) if is_list_like(step_size) else self._as_state(step_size)
+
+    def _as_state(self, step: Any) -> tf.Tensor:
+        return tf.cast(tf.convert_to_tensor(step, dtype_hint=self.dtype), self.dtype, name='step_size')
+
+
+def _broadcasts(shape: tf.TensorShape, to: tf.TensorShape) -> bool:
+    """Whether a shape broadcasts to another, as far as is known."""
+    if shape.rank is None or to.rank is None:
+        return True
+    pairs = zip(reversed(shape.as_list()), reversed(to.as_list()), strict=False)
+    return shape.rank <= to.rank and all(x in (None, 1, y) or y is None for x, y in pairs)
 
 
 def _leading_shape(x: tf.Tensor, num_trailing: int) -> Any:

@@ -1,6 +1,7 @@
 """Posteriors of Keras models: what is built, what is refused, and the way back to predictions."""
 
 import itertools
+import warnings
 
 import keras
 import numpy as np
@@ -300,7 +301,7 @@ BAD = [
     (dense, {'prior': {'nothing': 1.0}}, ValueError, "`prior` names 'nothing'"),
     (dense, {'prior': [1.0]}, ValueError, 'one scale for each of 4 weights, got 1'),
     (dense, {'prior': 'wide'}, ValueError, "`prior` must be 'fan_in'.*'wide'"),
-    (dense, {'batch_size': 0}, ValueError, '`batch_size` must be a positive integer.*0'),
+    (dense, {'batch_size': 0}, ValueError, '`batch_size` must be an integer of at least 1, got 0'),
     (dense, {'y': None}, ValueError, '`y` must be given with arrays'),
     (lambda: with_layers(keras.layers.Dense(2), keras.layers.Lambda(tf.round)), {'y': X[:, :2]}, ValueError, 'no gradient'),
     (lambda: with_layers(keras.layers.Dense(1), Noise()), {}, ValueError, 'random at inference'),
@@ -317,3 +318,52 @@ BAD = [
 def test_bad_input_is_one_sentence(make_model, change, error, message):
     with pytest.raises(error, match=message):
         rm.keras.make_posterior(make_model(), X, **({'y': Y} | change))
+
+
+def ending_in(activation, kind):
+    """A model whose outputs come from an activation, written in every way."""
+    library = pytest.importorskip('tf_keras') if kind.startswith('tf_keras') else keras
+    layers = library.layers
+    units = 2 if activation == 'softmax' else 1
+    if kind.endswith('sequential'):
+        return library.Sequential([layers.Input((3,)), layers.Dense(units, activation=activation)])
+    if kind == 'layer':
+        return library.Sequential(
+            [layers.Input((3,)), layers.Dense(units), layers.Activation(activation), layers.Dropout(0.1)]
+        )
+    if kind == 'nested':
+        inner = library.Sequential([layers.Input((3,)), layers.Dense(units, activation=activation)])
+        return library.Sequential([layers.Input((3,)), inner])
+    if kind == 'without an input':
+        model = library.Sequential([layers.Dense(units, activation=activation)])
+        model(X[:1])
+        return model
+    inputs = library.Input((3,))
+    outputs = layers.Dense(units)(inputs)
+    if kind == 'operation':
+        return library.Model(inputs, getattr(library.ops, activation)(outputs))
+    return library.Model(inputs, layers.Reshape((units,))(layers.Activation(activation)(outputs)))
+
+
+KINDS = ['sequential', 'layer', 'nested', 'without an input', 'operation', 'functional']
+ENDS = [(kind, activation) for kind in [*KINDS, 'tf_keras sequential'] for activation in ('softmax', 'sigmoid', 'linear')]
+ENDS.remove(('operation', 'linear'))  # Keras has no operation that does nothing
+
+
+@pytest.mark.parametrize(('kind', 'activation'), [*ENDS, ('tf_keras functional', 'softmax')])
+def test_probabilities_that_are_taken_for_logits_are_warned_of(kind, activation):
+    model = ending_in(activation, kind)
+    likelihood = 'categorical' if activation == 'softmax' else 'bernoulli'
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        rm.keras.make_posterior(model, X, LABELS, likelihood=likelihood)
+    sentences = [str(w.message) for w in caught if 'taken for logits' in str(w.message)]
+    assert len(sentences) == (activation != 'linear')
+    assert all(f'last activation is {activation!r}' in sentence for sentence in sentences)
+
+
+def test_a_dataset_that_differs_from_pass_to_pass_is_refused():
+    rows = tf.data.Dataset.from_tensor_slices((X, Y))
+    with pytest.raises(ValueError, match='`dataset` must hold the same elements on each pass'):
+        rm.keras.make_posterior(dense(), rows.batch(5).shuffle(6).take(3))
+    rm.keras.make_posterior(dense(), rows.shuffle(30).batch(5))

@@ -193,6 +193,22 @@ def test_stored_parameters_are_the_ones_used(cls):
     assert len(inner(results).step_size) == 2
 
 
+@pytest.mark.parametrize('step_size', [tf.constant(0.1, tf.float64), np.array([0.1, 0.2, 0.3]), 1], ids=str)
+def test_a_step_size_of_another_dtype_is_the_same_stored_or_not(step_size):
+    q = tf.constant(targets.skewed_draws(4, 3), tf.float32)
+
+    def one(**kwargs):
+        kernel = rm.RiemannianHMC(targets.skewed, step_size, 2, metric=rm.EuclideanMetric(), **kwargs)
+        return kernel.one_step(q, kernel.bootstrap_results(q), seed=(1, 2))
+
+    state, _ = one()
+    stored, results = one(store_parameters_in_results=True)
+    np.testing.assert_array_equal(stored, state)
+    assert inner(results).step_size.dtype == tf.float32
+    nuts = rm.RiemannianNUTS(targets.skewed, step_size, metric=rm.EuclideanMetric())
+    assert nuts.bootstrap_results(q).step_size.dtype == tf.float32
+
+
 @pytest.mark.parametrize('cls', CLASSES)
 def test_seeds(cls):
     kernel = make(cls)

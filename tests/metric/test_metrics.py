@@ -35,6 +35,11 @@ def wavy_fisher(q):
     return tf.eye(d, dtype=q.dtype) * (1.5 + tf.square(q[..., :1, None])) + scaled * tf.linalg.matrix_transpose(scaled)
 
 
+def lower_fisher(q):
+    """The lower triangle alone, as of a matrix whose user forgot the other."""
+    return tf.linalg.band_part(wavy_fisher(q), -1, 0)
+
+
 def tanh_outputs(q):
     x = tf.cast(tf.linspace(-1.0, 1.0, 7)[:, None] * tf.ones([7, q.shape[-1]]), q.dtype)
     return tf.tanh(tf.linalg.matvec(x + 0.1, q)) + 0.1 * q[..., :1]
@@ -101,6 +106,12 @@ CASES = {
         rm.FisherMetric(logistic_fisher),
         targets.logistic_regression(X, Y),
         np.array([0.4, -0.2, 0.1, 0.9]),
+    ),
+    'fisher-not-symmetric': (rm.FisherMetric(lower_fisher), targets.skewed, np.array([0.5, -1.0, 0.1])),
+    'pullback-not-symmetric': (
+        rm.PullbackMetric(rm.FisherMetric(lower_fisher), tfb.Softplus()),
+        targets.skewed,
+        np.array([0.5, -1.0, 0.1]),
     ),
     'fisher-one-dimension': (rm.FisherMetric(wavy_fisher), targets.skewed, np.array([0.4])),
     'fisher-50': (rm.FisherMetric(wavy_fisher), targets.skewed, np.linspace(-0.5, 0.5, 50)),
@@ -204,6 +215,7 @@ CASES |= {
 KINDS = ['softabs-funnel-0', 'hessian-skewed', 'euclidean-dense', 'fisher-logistic', 'gauss-newton-categorical']
 KINDS += [
     'gauss-newton-design',
+    'fisher-not-symmetric',
     'diagonal-funnel',
     'monge-funnel',
     'pullback-fisher',

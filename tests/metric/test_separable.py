@@ -114,6 +114,7 @@ def test_a_back_door_to_its_own_block_would_show(back_door, monkeypatch):
 BAD = [
     (lambda: rm.SeparableMetric(3), TypeError, '`log_scale_fn`.*3'),
     (lambda: rm.SeparableMetric(wavy_log_scales, np.eye(3)), TypeError, '`correlation`.*list'),
+    (lambda: rm.SeparableMetric(wavy_log_scales, [np.diag([np.nan, 1.0])]), ValueError, r'`correlation\[0\]`.*finite'),
     (lambda: rm.SeparableMetric(wavy_log_scales, blocks=[[0], [2]]), ValueError, r'`blocks`.*\[\[0\], \[2\]\]'),
     (lambda: rm.SeparableMetric(wavy_log_scales, blocks=[[0, 1], []]), ValueError, '`blocks`.*empty'),
     (lambda: rm.SeparableMetric(wavy_log_scales, blocks=[[0, 1], [1]]), ValueError, '`blocks`.*exactly once'),
@@ -137,7 +138,6 @@ def test_bad_arguments_are_named(make, error, message):
             rm.SeparableMetric(lambda x: [0.0], [np.array([[1.0, 2.0], [2.0, 1.0]])]),
             r'`correlation\[0\]`.*positive definite',
         ),
-        (rm.SeparableMetric(lambda x: [0.0], [np.array([[np.nan, 0.0], [0.0, 1.0]])]), r'`correlation\[0\]`.*finite'),
         (rm.SeparableMetric(lambda x: [0.0], [np.eye(3)]), r'`correlation\[0\]`.*\(3, 3\)'),
         (rm.SeparableMetric(lambda x: [0.0], [None, None]), '`correlation`.*1 blocks.*2'),
         (rm.SeparableMetric(lambda x: [0.0, 1.0]), '`log_scale_fn` must return a list.*1 blocks'),

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_rmhmc.argument import check_integer, check_positive
+from tfp_rmhmc.argument import check_instance, check_integer, check_positive, shown
 from tfp_rmhmc.diagnostic import find_result, replace_result
-from tfp_rmhmc.noise import split_seed
+from tfp_rmhmc.noise import checked_seed, split_seed
 
 __all__ = ['LengthKernel', 'RandomTrajectoryLength', 'RandomTrajectoryLengthResults']
 
@@ -32,6 +32,7 @@ class LengthKernel(tfp.mcmc.TransitionKernel):
     """What the kernels that set the number of steps of an inner kernel share."""
 
     def __init__(self, parameters: dict[str, Any]):
+        check_instance('inner_kernel', parameters['inner_kernel'], tfp.mcmc.TransitionKernel, 'a TransitionKernel')
         check_integer('max_steps', parameters['max_steps'], least=1)
         self._parameters = parameters
 
@@ -56,7 +57,7 @@ class LengthKernel(tfp.mcmc.TransitionKernel):
         if not tf.nest.flatten(step_size) or not tf.is_tensor(find_result(inner, 'num_leapfrog_steps')):
             raise ValueError(
                 '`inner_kernel` must have step size and number of steps in its results, by '
-                f'`store_parameters_in_results=True`; got {self.inner_kernel!r}.'
+                f'`store_parameters_in_results=True`; got {shown(self.inner_kernel)}.'
             )
         return inner, tf.nest.flatten(step_size)[0].dtype
 
@@ -113,7 +114,7 @@ class RandomTrajectoryLength(LengthKernel):
         self, current_state: Any, previous_kernel_results: RandomTrajectoryLengthResults, seed: Any = None
     ) -> tuple[Any, RandomTrajectoryLengthResults]:
         """One inner transition with a fresh number of steps."""
-        seed = tfp.random.sanitize_seed(seed)
+        seed = checked_seed(seed)
         mean_length = previous_kernel_results.mean_length
         state, inner, is_capped = self._transition(current_state, previous_kernel_results.inner_results, mean_length, seed)
         return state, RandomTrajectoryLengthResults(inner, mean_length, is_capped)

@@ -11,6 +11,7 @@ import tensorflow_probability as tfp
 from tfp_rmhmc.adaptation.random_length import LengthKernel, step_size_of
 from tfp_rmhmc.argument import check_integer, check_positive
 from tfp_rmhmc.diagnostic import find_result
+from tfp_rmhmc.noise import checked_seed
 from tfp_rmhmc.state import is_list_like
 
 __all__ = ['WorstCoordinateLengthAdaptation', 'WorstCoordinateResults']
@@ -143,7 +144,7 @@ class WorstCoordinateLengthAdaptation(LengthKernel):
     ) -> tuple[Any, WorstCoordinateResults]:
         """One inner transition on a rung of the ladder, or, after the adaptation, of the length that was found."""
         previous = previous_kernel_results
-        seed = tfp.random.sanitize_seed(seed)
+        seed = checked_seed(seed)
         ladder = tf.minimum(tf.reduce_sum(tf.cast(previous.step >= self._ends, tf.int32)), len(_LADDERS) - 1)
         rung = previous.step % tf.gather(self._rungs, ladder)
         is_adapting = previous.step < self._parameters['num_adaptation_steps']

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfp_rmhmc.argument import check_integer
+from tfp_rmhmc.argument import check_integer, check_positive
 
 __all__ = ['FixedPoint', 'Map', 'Weigh', 'check_solver_arguments', 'default_tolerance', 'solve_fixed_point']
 
@@ -40,8 +40,8 @@ def default_tolerance(tolerance: float | None, dtype: tf.DType) -> float:
 
 def check_solver_arguments(tolerance: float | None, max_iterations: int) -> None:
     """Raises on a tolerance or an iteration limit that no solve can meet."""
-    if tolerance is not None and not tolerance > 0:
-        raise ValueError(f'`tolerance` must be positive, got {tolerance!r}.')
+    if tolerance is not None:
+        check_positive('tolerance', tolerance)
     check_integer('max_iterations', max_iterations, least=1)
 
 

@@ -7,7 +7,7 @@ import math
 
 import tensorflow as tf
 
-from tfp_rmhmc.argument import check_order
+from tfp_rmhmc.argument import check_order, check_real
 from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
 from tfp_rmhmc.integrator.base import Integrator, Point
 from tfp_rmhmc.integrator.fixed_point import FixedPoint, Map, check_solver_arguments, default_tolerance, solve_fixed_point
@@ -49,8 +49,8 @@ class ImplicitIntegrator(Integrator):
     ):
         check_solver_arguments(tolerance, max_iterations)
         check_order(order)
-        if reversibility_tolerance is not None and not reversibility_tolerance > 0:
-            raise ValueError(f'`reversibility_tolerance` must be positive or None, got {reversibility_tolerance!r}.')
+        if reversibility_tolerance is not None:
+            check_real('reversibility_tolerance', reversibility_tolerance, above=0.0, may_be_infinite=True)
         self._tolerance = tolerance
         self._max_iterations = max_iterations
         self.order = order

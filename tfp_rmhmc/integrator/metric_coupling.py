@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfp_rmhmc.argument import check_positive
+from tfp_rmhmc.argument import check_positive, check_real, shown, static_real
 from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, Slope
 from tfp_rmhmc.integrator.base import Integrator, Leg
 from tfp_rmhmc.integrator.doubled import Doubled
@@ -110,21 +110,22 @@ class MetricCoupling(Integrator):
     has_auxiliary_variables = True
 
     def __init__(self, angle: Any = 1.4, slack: Any = 0.3, stiffness: Any = 0.45, max_rate: Any = 2.0):
-        static_angle = tf.get_static_value(tf.convert_to_tensor(angle))
+        check_real('angle', angle)
+        static_angle = static_real('angle', angle)
         if static_angle is not None and not abs(math.sin(static_angle)) > 1e-3:
-            raise ValueError(f'`angle` must not be a multiple of pi, got {angle!r}.')
+            raise ValueError(f'`angle` must not be a multiple of pi, got {shown(angle)}.')
         check_positive('slack', slack)
         check_positive('stiffness', stiffness)
-        if not max_rate > 0:
-            raise ValueError(f'`max_rate` must be positive, got {max_rate!r}.')
+        check_real('max_rate', max_rate, above=0.0, may_be_infinite=True)
         self._angle = angle
         self._slack = slack
         self._stiffness = stiffness
         self._max_rate = max_rate
-        static_stiffness = tf.get_static_value(tf.convert_to_tensor(stiffness))
-        is_known = static_angle is not None and static_stiffness is not None
-        if is_known and not _axes(float(static_stiffness), math.tan(static_angle)) > 0.0:
-            raise ValueError(f'`stiffness` must be smaller for an angle of {angle!r}, got {stiffness!r}.')
+        static_stiffness = static_real('stiffness', stiffness)
+        if static_angle is None or static_stiffness is None:
+            return
+        if not _axes(float(static_stiffness), math.tan(static_angle)) > 0.0:
+            raise ValueError(f'`stiffness` must be smaller for an angle of {shown(angle)}, got {shown(stiffness)}.')
 
     def draw(
         self, local: LocalHamiltonian, position: tf.Tensor, step_size: tf.Tensor, ledger: Ledger, seed: tf.Tensor

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfp_rmhmc.argument import check_order, check_positive
+from tfp_rmhmc.argument import check_order, check_positive, check_real
 from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
 from tfp_rmhmc.integrator.base import Integrator, Leg, composition
 from tfp_rmhmc.integrator.doubled import Doubled, kick, look
@@ -70,8 +70,7 @@ class TaoBinding(Integrator):
     has_auxiliary_variables = True
 
     def __init__(self, omega: float = 10.0, slack: float | None = None, order: int = 2):
-        if not 0.0 <= omega < float('inf'):
-            raise ValueError(f'`omega` must be non-negative, got {omega!r}.')
+        check_real('omega', omega, least=0.0)
         if slack is not None:
             check_positive('slack', slack)
         check_order(order)

@@ -9,11 +9,15 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_rmhmc.argument import check_choice, check_positive, shown
 from tfp_rmhmc.metric.gauss_newton import INFORMATION
 
 __all__ = ['Likelihood', 'likelihood_of']
 
 tfd = tfp.distributions
+
+# Activations that make probabilities.
+_PROBABILITIES = ('softmax', 'sigmoid', 'hard_sigmoid')
 
 
 class Likelihood:
@@ -26,6 +30,9 @@ class Likelihood:
 
     has_log_scale = False  # whether the state has one more part, `[batch..., 1]`
     is_classifier = False
+    # What the outputs are taken for, and last activations that contradict it.
+    meaning = ''
+    other_activations: tuple[str, ...] = ()
     # Fisher information of the natural parameters, in a shape that `GaussNewtonMetric` takes; None if it is not known.
     information_fn: Callable[[tf.Tensor], tf.Tensor] | None = None
 
@@ -39,7 +46,7 @@ class Likelihood:
 
     def observations(self, y: Any, outputs: tf.Tensor) -> tf.Tensor:
         """`y` as the distribution wants it; raises an error of one sentence if it does not fit `outputs: [N, K]`."""
-        y = tf.convert_to_tensor(y)
+        y = _numbers(y)
         if y.shape.rank == 0 or not y.shape[:1].is_compatible_with(outputs.shape[:1]):
             raise ValueError(f'`y` must have one row for each of {outputs.shape[0]} rows of `x`, got shape {y.shape}.')
         return y
@@ -64,8 +71,8 @@ class _Gaussian(Likelihood):
     """Independent normal noise of a known scale; with `scale=None` its logarithm is inferred, N(-1, 1) a priori."""
 
     def __init__(self, scale: float | None):
-        if scale is not None and not (np.isfinite(scale) and scale > 0):
-            raise ValueError(f'`noise_scale` must be positive, or None to infer it, got {scale!r}.')
+        if scale is not None:
+            check_positive('noise_scale', scale)
         self._scale = scale
         self.has_log_scale = scale is None
         self.information_fn = self._information
@@ -102,6 +109,7 @@ class _Named(Likelihood):
 
 class _Bernoulli(_Named):
     is_classifier = True
+    meaning, other_activations = 'logits', _PROBABILITIES
 
     def __init__(self) -> None:
         super().__init__('bernoulli', lambda outputs: tfd.Bernoulli(logits=outputs, dtype=outputs.dtype))
@@ -111,6 +119,8 @@ class _Bernoulli(_Named):
 
 
 class _Poisson(_Named):
+    meaning, other_activations = 'logarithms of rates', ('exponential', 'exp', 'softplus')
+
     def __init__(self) -> None:
         super().__init__('poisson', lambda outputs: tfd.Poisson(log_rate=outputs))
 
@@ -120,6 +130,7 @@ class _Poisson(_Named):
 
 class _Categorical(_Named):
     is_classifier = True
+    meaning, other_activations = 'logits', _PROBABILITIES
 
     def __init__(self) -> None:
         super().__init__('categorical', lambda outputs: tfd.Categorical(logits=outputs))
@@ -129,7 +140,7 @@ class _Categorical(_Named):
         return probabilities, probabilities * (1.0 - probabilities)
 
     def observations(self, y: Any, outputs: tf.Tensor) -> tf.Tensor:
-        labels = tf.convert_to_tensor(y)
+        labels = _numbers(y)
         if labels.shape.rank == outputs.shape.rank and labels.shape[-1] == 1:
             labels = labels[..., 0]
         if not labels.shape.is_compatible_with(outputs.shape[:-1]):
@@ -153,20 +164,30 @@ def likelihood_of(
     }
     if callable(likelihood):
         return Likelihood(likelihood)
-    if likelihood not in named:
-        raise ValueError(f'`likelihood` must be callable or one of {sorted(named)}, got {likelihood!r}.')
+    check_choice('likelihood', likelihood, list(named), also='callable or ')
     return named[likelihood]()
 
 
 def _like_outputs(y: Any, outputs: tf.Tensor) -> tf.Tensor:
     """`y` in the shape of the outputs; with a single output it may be a vector."""
-    y = tf.cast(y, outputs.dtype)
+    y = tf.cast(_numbers(y), outputs.dtype)
     if y.shape.rank == outputs.shape.rank - 1 and outputs.shape[-1] == 1:
         y = y[..., tf.newaxis]
     # Not is_compatible_with alone: a row too many would be broadcast.
     if y.shape.rank != outputs.shape.rank or not y.shape.is_compatible_with(outputs.shape):
         raise ValueError(f"`y` must have the shape of the model's outputs, {outputs.shape}, got {y.shape}.")
     return y
+
+
+def _numbers(y: Any) -> tf.Tensor:
+    """Observations as a tensor."""
+    try:
+        tensor = tf.convert_to_tensor(y)
+    except (TypeError, ValueError):
+        tensor = None
+    if tensor is None or not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool):
+        raise TypeError(f'`y` must be an array of numbers, got {shown(y)}.')
+    return tensor
 
 
 def _in_range(y: tf.Tensor, is_good: Callable[[np.ndarray], np.ndarray], what: str) -> tf.Tensor:

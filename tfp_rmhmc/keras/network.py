@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-__all__ = ['Network']
+from tfp_rmhmc.argument import shown
+
+__all__ = ['Network', 'check_model']
 
 # Convolutions whose filters differ between chains are not vectorised by TensorFlow: a loop over chains is as fast, and XLA
 # can compile it.
 _LOOPED_LAYERS = ('Conv',)
+# Layers that leave numbers as they are, at inference.
+_PASSING_LAYERS = ('Dropout', 'Flatten', 'Reshape', 'ActivityRegularization', 'Identity')
 
 
 class Network:
@@ -28,7 +32,7 @@ class Network:
     """
 
     def __init__(self, model: Any):
-        _check_model(model)
+        check_model(model)
         self._model = model
         variables = model.trainable_variables
         self.weights = [tf.constant(_value_of(v)) for v in variables]
@@ -38,6 +42,11 @@ class Network:
         self._loops_over_chains = any(
             kind in type(layer).__name__ for layer in _layers_of(model) for kind in _LOOPED_LAYERS
         )
+
+    @property
+    def last_activation(self) -> str | None:
+        """The name of the function that makes the model's outputs, such as `'softmax'`; None where it is not known."""
+        return _last_activation(self._model)
 
     @property
     def dimension(self) -> int:
@@ -92,9 +101,10 @@ def _substituted(variables: Sequence[Any], values: Sequence[tf.Tensor]) -> Itera
                 variable.__dict__.pop(name, None)
 
 
-def _check_model(model: Any) -> None:
-    if not hasattr(model, 'trainable_variables') or not hasattr(model, 'built'):
-        raise TypeError(f'`model` must be a Keras model, got {model!r}.')
+def check_model(model: Any) -> None:
+    """Raises an error of one sentence unless `model` is a built Keras model whose weights can be sampled."""
+    if isinstance(model, type) or not all(hasattr(model, name) for name in ('trainable_variables', 'built', 'layers')):
+        raise TypeError(f'`model` must be a Keras model, got {shown(model)}.')
     if not model.built:
         raise ValueError(f'`model` {model.name!r} must be built: call it once on data, or give it an input shape.')
     if not model.trainable_variables:
@@ -108,6 +118,35 @@ def _check_model(model: Any) -> None:
                 f'Layer {layer.name!r} is stateful: its outputs depend on earlier calls, so the posterior is not defined; '
                 'build it with stateful=False.'
             )
+
+
+def _last_activation(model: Any) -> str | None:
+    """By the last layer of a sequential model, or the layer that a functional one's output comes from."""
+    outputs = getattr(model, 'outputs', None)
+    if outputs:
+        layer = getattr(outputs[0], '_keras_history', (None,))[0] if len(outputs) == 1 else None
+    else:  # a sequential model without an input, or a subclassed one, of which nothing is known
+        layer = model.layers[-1] if any(cls.__name__ == 'Sequential' for cls in type(model).__mro__) else None
+    while type(layer).__name__ in _PASSING_LAYERS:
+        layer = _layer_before(model, layer)
+    if layer is None:
+        return None
+    if hasattr(layer, 'layers') and layer is not model:
+        return _last_activation(layer)
+    activation = getattr(layer, 'activation', None)
+    name = type(layer).__name__ if activation is None else getattr(activation, '__name__', '')
+    return name.lower()
+
+
+def _layer_before(model: Any, layer: Any) -> Any:
+    """The one layer whose outputs a layer of the model takes; None where there is no such."""
+    if any(cls.__name__ == 'Sequential' for cls in type(model).__mro__) and layer in model.layers:
+        index = model.layers.index(layer)
+        return model.layers[index - 1] if index > 0 else None
+    try:
+        return layer.input._keras_history[0]
+    except (AttributeError, ValueError, RuntimeError):
+        return None
 
 
 def _layers_of(model: Any) -> list[Any]:

@@ -10,12 +10,23 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_rmhmc.argument import (
+    check_callable,
+    check_flag,
+    check_instance,
+    check_integer,
+    check_positive,
+    check_real,
+    shown,
+    static_real,
+)
 from tfp_rmhmc.data_sum import SumOverBatches
 from tfp_rmhmc.keras.likelihood import Likelihood, likelihood_of
-from tfp_rmhmc.keras.network import Network
+from tfp_rmhmc.keras.network import Network, check_model
 from tfp_rmhmc.keras.predictive import Predictive
 from tfp_rmhmc.keras.prior import NormalPrior, prior_scales
 from tfp_rmhmc.metric import GaussNewtonMetric
+from tfp_rmhmc.noise import seed_words
 
 __all__ = ['KerasPosterior', 'make_posterior']
 
@@ -58,17 +69,32 @@ def make_posterior(
       A `KerasPosterior`.
     """
     network = Network(model)
+    if noise_scale is not None:
+        check_positive('noise_scale', noise_scale)
     terms = likelihood_of(likelihood, noise_scale)
     is_dataset = isinstance(x, tf.data.Dataset)
     if is_dataset != (y is None):
-        raise ValueError('`y` must be given with arrays and left out with a dataset of (x, y), got the opposite.')
-    if batch_size is not None and (is_dataset or int(batch_size) != batch_size or batch_size < 1):
-        raise ValueError(f'`batch_size` must be a positive integer, for arrays only; got {batch_size!r}.')
+        raise ValueError(
+            f'`y` must be given with arrays and left out with a dataset of (x, y), got {shown(y)} with {shown(x)}.'
+        )
+    if batch_size is not None:
+        check_integer('batch_size', batch_size, least=1)
+        if is_dataset:
+            raise ValueError(f'`batch_size` is for arrays; a dataset has its own, got {batch_size!r}.')
     if is_dataset and not (isinstance(x.element_spec, tuple) and len(x.element_spec) == 2):
         raise ValueError(f'`x` must be a dataset of pairs (x, y), got elements {x.element_spec}.')
-    first_x, first_y = next(iter(x)) if is_dataset else (tf.nest.map_structure(tf.convert_to_tensor, x), y)
+    if is_dataset:
+        first_x, first_y = _first_of(x)
+    else:
+        first_x, first_y = _inputs(x), y
     observed = _check_data(network, terms, first_x, first_y)
     _warn_of_fixed_statistics(model)
+    if network.last_activation in terms.other_activations:
+        warnings.warn(
+            f'The outputs of `model` are taken for {terms.meaning}, but its last activation is '
+            f'{network.last_activation!r}: leave that out, or pass a callable `likelihood` of its outputs.',
+            stacklevel=2,
+        )
     if is_dataset:
         data = x
     elif batch_size is not None:
@@ -78,7 +104,10 @@ def make_posterior(
     shapes = [weight.shape.as_list() for weight in network.weights]
     if not callable(prior):
         prior = NormalPrior(prior_scales(prior, network.names, shapes), shapes, network.weights[0].dtype)
-    return KerasPosterior(network, terms, prior, data)
+    posterior = KerasPosterior(network, terms, prior, data)
+    if is_dataset:
+        posterior.check_passes()
+    return posterior
 
 
 class KerasPosterior:
@@ -93,6 +122,12 @@ class KerasPosterior:
     """
 
     def __init__(self, network: Network, likelihood: Likelihood, prior: Any, data: Any):
+        check_instance('network', network, Network, 'a Network: use `make_posterior`')
+        check_instance('likelihood', likelihood, Likelihood, 'a Likelihood: use `make_posterior`')
+        if not isinstance(prior, NormalPrior):
+            check_callable('prior', prior)
+        if not isinstance(data, tf.data.Dataset) and not (isinstance(data, tuple) and len(data) == 2):
+            raise TypeError(f'`data` must be a pair (x, y) or a dataset of such, got {shown(data)}.')
         self._network = network
         self._likelihood = likelihood
         self._prior = prior
@@ -103,6 +138,11 @@ class KerasPosterior:
             self.target_log_prob_fn = SumOverBatches(self._log_likelihood, data, self.log_prior)
         else:
             self.target_log_prob_fn = lambda *parts: self._log_likelihood(data, *parts) + self.log_prior(*parts)
+
+    def check_passes(self) -> None:
+        """Raises unless the dataset, if there is one, holds the same elements on each pass. Cost: three passes."""
+        if isinstance(self.target_log_prob_fn, SumOverBatches):
+            self.target_log_prob_fn.check_passes(*self.initial_state())
 
     @property
     def dimension(self) -> int:
@@ -128,20 +168,24 @@ class KerasPosterior:
         Args:
           num_chains: number of chains. They start around the weights that the model had when the posterior was made. R-hat
             can see that chains disagree only if they did not start at one point.
-          seed: int32[2], for the draws.
+          seed: an int or int32[2], for the draws.
           from_prior: whether each chain starts at its own draw from the prior instead.
           jitter: how far around the weights, in units of the prior's standard deviation (of `'fan_in'`'s where the prior is
             a callable); by default 0.1, and 0 without a number of chains.
         """
-        num = 1 if num_chains is None else num_chains
+        if num_chains is not None:
+            check_integer('num_chains', num_chains, least=1)
+        check_flag('from_prior', from_prior)
+        if jitter is not None:
+            check_real('jitter', jitter, least=0.0)
+        num = 1 if num_chains is None else int(num_chains)
+        seed = seed_words('seed', seed)
         if from_prior:
             if not isinstance(self._prior, NormalPrior):
                 raise ValueError('`from_prior` needs a prior given by scales, got a callable.')
             parts = self._prior.draw(num, seed)
         else:
-            jitter = (0.0 if num_chains is None else _JITTER) if jitter is None else jitter
-            if not 0.0 <= jitter < float('inf'):
-                raise ValueError(f'`jitter` must be non-negative and finite, got {jitter!r}.')
+            jitter = (0.0 if num_chains is None else _JITTER) if jitter is None else float(jitter)
             weights = self._network.weights
             prior = self._prior
             if not isinstance(prior, NormalPrior):
@@ -184,7 +228,9 @@ class KerasPosterior:
           x: inputs, `[N, ...]`.
           batch_size: draws evaluated together.
         """
-        x = tf.nest.map_structure(tf.convert_to_tensor, x)
+        x = _inputs(x)
+        check_integer('batch_size', batch_size, least=1)
+        _outputs_at(self._network, tf.nest.map_structure(lambda part: part[:1], x))
 
         def outputs_fn(*parts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
             weights, log_scale = self._split(parts)
@@ -194,7 +240,8 @@ class KerasPosterior:
 
     def load(self, draw: Sequence[Any], model: Any) -> None:
         """Puts one draw, the state parts without leading dimensions, into a model of the same architecture."""
-        weights, _ = self._split(draw)
+        weights, _ = self._split(self._checked_parts('draw', draw))
+        check_model(model)
         variables = model.trainable_variables
         ours, theirs = [tuple(np.shape(w)) for w in weights], [tuple(v.shape) for v in variables]
         if ours != theirs:
@@ -220,23 +267,61 @@ class KerasPosterior:
         weights, log_scale = self._split(parts)
         return self._likelihood.natural_parameters(self._network(x, weights), log_scale)
 
+    def _checked_parts(self, name: str, parts: Any) -> list[np.ndarray]:
+        """The state parts of an argument, as arrays of numbers."""
+        what = f'a list of {len(self.names)} arrays, {self.names}'
+        if not isinstance(parts, (list, tuple)):
+            raise TypeError(f'`{name}` must be {what}, got {shown(parts)}.')
+        found = [
+            np.asarray(part) if array is None else array for part in parts for array in [static_real(name, part, what)]
+        ]
+        if len(found) != len(self.names):
+            raise ValueError(f'`{name}` must be {what}, got {len(found)}.')
+        return found
+
     def _flat_draws(self, draws: Any) -> list[np.ndarray]:
         events = [weight.shape.as_list() for weight in self._network.weights]
         if self._likelihood.has_log_scale:
             events.append([1])
-        parts = [np.asarray(part) for part in draws]
-        self._split(parts)
+        parts = self._checked_parts('draws', draws)
         for name, part, event in zip(self.names, parts, events, strict=True):
             if part.ndim <= len(event) or list(part.shape[part.ndim - len(event) :]) != event:
                 raise ValueError(f'`draws` of {name!r} must have shape [draws..., {event}], got {part.shape}.')
         return [np.reshape(part, [-1, *event]) for part, event in zip(parts, events, strict=True)]
 
 
+def _inputs(x: Any) -> Any:
+    """A structure of inputs, as tensors."""
+    try:
+        inputs = tf.nest.map_structure(tf.convert_to_tensor, x)
+        is_good = all(part.shape.rank and part.shape[0] for part in tf.nest.flatten(inputs)) and tf.nest.flatten(inputs)
+    except (TypeError, ValueError):
+        is_good = False
+    if not is_good or any(part.dtype.is_complex for part in tf.nest.flatten(inputs)):
+        raise TypeError(f'`x` must be an array [N, ...] or a structure of these, got {shown(x)}.')
+    return inputs
+
+
+def _outputs_at(network: Network, x: Any) -> tf.Tensor:
+    """The outputs at the model's own weights."""
+    try:
+        return network(x, network.weights)
+    except (TypeError, ValueError, tf.errors.OpError) as error:
+        shapes = [part.shape.as_list() for part in tf.nest.flatten(x)]
+        raise ValueError(f'`x` must be what the model takes, got shapes {shapes}: {shown(error)}.') from error
+
+
+def _first_of(dataset: tf.data.Dataset) -> tuple[Any, Any]:
+    for pair in dataset.take(1):
+        return pair
+    raise ValueError('`x` must hold at least one batch, got an empty dataset.')
+
+
 def _check_data(network: Network, likelihood: Likelihood, x: Any, y: Any) -> tf.Tensor:
     """The observations as tensors; raises an error of one sentence if data, model and likelihood do not fit."""
     with tf.GradientTape() as tape:
         tape.watch(network.weights)
-        outputs = network(x, network.weights)
+        outputs = _outputs_at(network, x)
         if outputs.shape.rank != 2:
             raise ValueError(f'`model` must give outputs of shape [N, K], got {outputs.shape}.')
         num_inputs = tf.nest.flatten(x)[0].shape[0]
@@ -251,7 +336,7 @@ def _check_data(network: Network, likelihood: Likelihood, x: Any, y: Any) -> tf.
         if gradient is None:
             raise ValueError(f'The likelihood has no gradient with respect to {name!r}: a layer is not differentiable.')
     if not np.isfinite(log_prob):
-        raise ValueError(f"The log likelihood at the model's weights is {log_prob.numpy()}: not finite.")
+        raise ValueError(f"`x` and `y` must have a finite log likelihood at the model's weights, got {log_prob.numpy()}.")
     return observed
 
 

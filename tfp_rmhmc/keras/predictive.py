@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfp_rmhmc.argument import check_callable, check_instance, check_integer, shown
 from tfp_rmhmc.keras.likelihood import Likelihood
 
 __all__ = ['Predictive']
@@ -33,10 +34,15 @@ class Predictive:
         draws: Sequence[np.ndarray],
         batch_size: int,
     ):
+        check_callable('outputs_fn', outputs_fn)
+        check_instance('likelihood', likelihood, Likelihood, 'a Likelihood: use `KerasPosterior.predict`')
+        if not isinstance(draws, (list, tuple)) or not draws or not all(np.ndim(part) > 0 for part in draws):
+            raise TypeError(f'`draws` must be a list of arrays [num_draws, ...], got {shown(draws)}.')
+        check_integer('batch_size', batch_size, least=1)
         self._outputs = tf.function(outputs_fn, autograph=False, reduce_retracing=True)
         self._likelihood = likelihood
         self._draws = draws
-        self._batch_size = batch_size
+        self._batch_size = int(batch_size)
 
     @property
     def num_draws(self) -> int:
@@ -87,6 +93,7 @@ class Predictive:
 
     def calibration_error(self, y: Any, num_bins: int = 15) -> float:
         """Expected calibration error: confidence against accuracy, over bins of equal width (Guo et al. 2017)."""
+        check_integer('num_bins', num_bins, least=1)
         confidence, is_right = self._confidence(y)
         which = np.minimum((confidence * num_bins).astype(int), num_bins - 1)
         gap = np.bincount(which, weights=confidence - is_right, minlength=num_bins)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfp_rmhmc.argument import shown, static_real
+
 __all__ = ['NormalPrior', 'prior_scales']
 
 
@@ -27,9 +29,12 @@ def prior_scales(prior: Any, names: Sequence[str], shapes: Sequence[Sequence[int
             raise ValueError(f"`prior` must be 'fan_in', a scale, scales by name or in a list, or callable; got {prior!r}.")
         scales = default
     elif isinstance(prior, dict):
-        unknown = [key for key in prior if not any(_is_named(name, key) for name in names)]
+        unknown = [key for key in prior if not isinstance(key, str) or not any(_is_named(name, key) for name in names)]
         if unknown:
-            raise ValueError(f'`prior` names {unknown[0]!r}, which is not among the weights {list(names)} or their layers.')
+            raise ValueError(
+                f'`prior` names {shown(unknown[0])}, which is not among the weights {list(names)} or their layers, got '
+                f'{shown(prior)}.'
+            )
         scales = [_last_match(prior, name, scale) for name, scale in zip(names, default, strict=True)]
     elif isinstance(prior, (list, tuple)):
         if len(prior) != len(names):
@@ -37,13 +42,29 @@ def prior_scales(prior: Any, names: Sequence[str], shapes: Sequence[Sequence[int
         scales = list(prior)
     else:
         scales = [prior] * len(names)
-    arrays = [np.asarray(scale, np.float64) for scale in scales]
+    arrays = [_scale(scale) for scale in scales]
     for name, array, shape in zip(names, arrays, shapes, strict=True):
-        if not np.all(np.isfinite(array) & (array > 0)):
-            raise ValueError(f'`prior` must be positive and finite, got {array.tolist()} for {name!r}.')
-        if np.broadcast_shapes(array.shape, tuple(shape)) != tuple(shape):
+        with np.errstate(over='ignore', under='ignore'):
+            single = array.astype(np.float32)  # of most weights
+        if not np.all(np.isfinite(single) & (single > 0)):
+            raise ValueError(f'`prior` must be positive and finite, got {shown(array.tolist())} for {name!r}.')
+        if not _broadcasts(array.shape, tuple(shape)):
             raise ValueError(f'`prior` of {name!r} must broadcast to shape {tuple(shape)}, got shape {array.shape}.')
     return arrays
+
+
+def _scale(scale: Any) -> np.ndarray:
+    array = static_real('prior', scale, "'fan_in', a positive scale, scales by name or in a list, or callable")
+    if array is None or array.size == 0:
+        raise ValueError(f'`prior` must be known and not empty, got {shown(scale)}.')
+    return array.astype(np.float64)
+
+
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, to) == to
+    except ValueError:
+        return False
 
 
 def _fan_in_scale(shape: Sequence[int]) -> float:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_rmhmc.argument import check_callable, check_instance, check_name, check_real, shown
 from tfp_rmhmc.integrator import Integrator, MetricCoupling, SeparableLeapfrog
 from tfp_rmhmc.metric import Metric
 from tfp_rmhmc.state import is_list_like
 
-__all__ = ['RiemannianKernel', 'check_arguments', 'default_integrator']
+__all__ = ['RiemannianKernel', 'check_arguments', 'check_common', 'default_integrator']
+
+_ANY_RANK = 32  # of a step size, which the state bounds later
 
 
 class RiemannianKernel(tfp.mcmc.TransitionKernel):
@@ -77,20 +79,24 @@ def default_integrator(metric: Metric) -> Integrator:
 
 def check_arguments(target_log_prob_fn: Any, step_size: Any, metric: Any) -> None:
     """Raises one sentence if one of these cannot be what a kernel needs; `metric` may be None."""
-    if not callable(target_log_prob_fn):
-        raise TypeError(f'`target_log_prob_fn` must be callable, got {target_log_prob_fn!r}.')
-    if metric is not None and not isinstance(metric, Metric):
-        raise TypeError(f'`metric` must be a `tfp_rmhmc.Metric`, got {metric!r}.')
-    _check_step_size(step_size)
-
-
-def _check_step_size(step_size: Any) -> None:
+    check_callable('target_log_prob_fn', target_log_prob_fn)
+    if metric is not None:
+        check_instance('metric', metric, Metric, 'a `tfp_rmhmc.Metric`')
     if is_list_like(step_size) and not step_size:
-        raise ValueError('`step_size` must not be an empty list.')
-    for step in tf.nest.flatten(step_size):
-        if isinstance(step, tf.Variable):
-            continue  # its value is a matter of run time
-        static = tf.get_static_value(tf.convert_to_tensor(step))
+        raise ValueError('`step_size` must not be empty, got an empty list.')
+    for step in step_size if is_list_like(step_size) else [step_size]:
         # Zero is allowed: it moves nothing and accepts everything, which TFP's own kernels promise.
-        if static is not None and not (np.all(static >= 0) and np.all(np.isfinite(static))):
-            raise ValueError(f'`step_size` must be non-negative and finite, got {step_size!r}.')
+        check_real('step_size', step, least=0.0, max_rank=_ANY_RANK)
+
+
+def check_common(name: Any, experimental_shard_axis_names: Any) -> None:
+    """Raises unless these are what every kernel takes, in whatever way TFP's wrappers pass them."""
+    check_name('name', name)
+    try:
+        names = tf.nest.flatten(experimental_shard_axis_names)
+    except TypeError:  # keys that cannot be sorted
+        names = [experimental_shard_axis_names]
+    if not all(name is None or isinstance(name, str) for name in names):
+        raise TypeError(
+            f'`experimental_shard_axis_names` must be None or made of strings, got {shown(experimental_shard_axis_names)}.'
+        )

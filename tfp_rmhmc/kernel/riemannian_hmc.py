@@ -7,22 +7,27 @@ import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_rmhmc import autodiff
-from tfp_rmhmc.argument import check_integer
+from tfp_rmhmc.argument import check_flag, check_instance, check_integer, shown, static_real
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.hamiltonian import Hamiltonian
 from tfp_rmhmc.integrator import Integrator, Proposal, Status, propose
-from tfp_rmhmc.kernel.base import RiemannianKernel, check_arguments, default_integrator
+from tfp_rmhmc.kernel.base import RiemannianKernel, check_arguments, check_common, default_integrator
 from tfp_rmhmc.kernel.groups import propose_in_groups
 from tfp_rmhmc.kernel.results import UncalibratedRiemannianHMCResults
 from tfp_rmhmc.metric import Evaluation, Metric, SoftAbsMetric
+from tfp_rmhmc.noise import checked_seed, plain_seed
 from tfp_rmhmc.state import StateLayout, is_list_like, state_parts
 from tfp_rmhmc.xla import is_compiled_by_xla
 
 __all__ = ['CalibratedKernel', 'RiemannianHMC', 'UncalibratedRiemannianHMC', 'with_signature_of']
+
+# Of a trajectory: up to ten phases of each step are counted in int32.
+_MAX_STEPS = 10**8
 
 
 class _FixedLengthKernel(RiemannianKernel):
@@ -70,8 +75,11 @@ class UncalibratedRiemannianHMC(_FixedLengthKernel):
         self._metric = SoftAbsMetric() if metric is None else metric
         self._integrator = self._checked(integrator)
         _check_num_leapfrog_steps(num_leapfrog_steps)
+        check_flag('state_gradients_are_stopped', state_gradients_are_stopped)
+        check_flag('store_parameters_in_results', store_parameters_in_results)
         if compiled_groups is not None:
             check_integer('compiled_groups', compiled_groups, least=1)
+        check_common(name, experimental_shard_axis_names)
         if not store_parameters_in_results and any(
             isinstance(x, tf.Variable) for x in tf.nest.flatten([step_size, num_leapfrog_steps])
         ):
@@ -90,8 +98,7 @@ class UncalibratedRiemannianHMC(_FixedLengthKernel):
         """The integrator, or the default one; raises if it cannot be used."""
         if integrator is None:
             integrator = self._default_integrator(self._metric)
-        if not isinstance(integrator, Integrator):
-            raise TypeError(f'`{self._integrator_argument}` must be a `tfp_rmhmc.Integrator`, got {integrator!r}.')
+        check_instance(self._integrator_argument, integrator, Integrator, 'a `tfp_rmhmc.Integrator`')
         takes, is_explicit = self._takes_explicit, integrator.is_explicit
         if takes is not None and is_explicit is not None and takes != is_explicit:
             kind = 'explicit' if takes else 'implicit'
@@ -109,22 +116,22 @@ class UncalibratedRiemannianHMC(_FixedLengthKernel):
     def bootstrap_results(self, init_state: Any) -> UncalibratedRiemannianHMCResults:
         """Results for the start of a chain. Cost: one value and one gradient."""
         with tf.name_scope(f'{self.name}.bootstrap_results'):
-            parts = self._parts_of(init_state)
+            parts = self._parts_of(init_state, 'init_state')
             density = LogDensity.at_state(self.target_log_prob_fn, parts)
             layout = density.layout
             log_prob, gradient = autodiff.value_and_gradient(density, layout.flatten(parts))
             zeros = [tf.zeros_like(part) for part in parts]
             none = tf.zeros_like(log_prob, dtype=tf.int32)
             store = self._parameters['store_parameters_in_results']
-            convert = lambda x: tf.convert_to_tensor(x, dtype=log_prob.dtype, name='step_size')  # noqa: E731
+            layout.flat_step_size(self.step_size, parts)  # raises if it does not fit the state
             return UncalibratedRiemannianHMCResults(
                 log_acceptance_correction=tf.zeros_like(log_prob),
                 target_log_prob=log_prob,
                 grads_target_log_prob=layout.unflatten(gradient),
                 initial_momentum=zeros,
                 final_momentum=zeros,
-                step_size=tf.nest.map_structure(convert, self.step_size) if store else [],
-                num_leapfrog_steps=tf.convert_to_tensor(self.num_leapfrog_steps, tf.int32) if store else [],
+                step_size=layout.stored_step_size(self.step_size) if store else [],
+                num_leapfrog_steps=tf.cast(self.num_leapfrog_steps, tf.int32) if store else [],
                 seed=tf.zeros([2], tf.int32),  # room for one_step's seed
                 initial_velocity=zeros,
                 final_velocity=zeros,
@@ -150,12 +157,12 @@ class UncalibratedRiemannianHMC(_FixedLengthKernel):
             parts = self._parts_of(current_state)
             layout = StateLayout.of(parts, previous_kernel_results.target_log_prob)
             hamiltonian = Hamiltonian(LogDensity(self.target_log_prob_fn, layout), self.metric)
-            seed = tfp.random.sanitize_seed(seed)
+            seed = checked_seed(seed)
             arguments = (
                 hamiltonian,
                 layout.flatten(parts),
                 layout.flat_step_size(step_size, parts),
-                tf.convert_to_tensor(num_steps, tf.int32),
+                tf.cast(num_steps, tf.int32),
                 seed,
                 # The two that every wrapper keeps up to date, whatever it does to the state.
                 Evaluation(
@@ -169,8 +176,8 @@ class UncalibratedRiemannianHMC(_FixedLengthKernel):
                 proposal = propose_in_groups(most_groups, self._integrator, *arguments)
             return self._unpack(current_state, layout, proposal, previous_kernel_results, seed)
 
-    def _parts_of(self, state: Any) -> list[tf.Tensor]:
-        parts = state_parts(state)
+    def _parts_of(self, state: Any, name: str = 'current_state') -> list[tf.Tensor]:
+        parts = state_parts(state, name)
         if self._parameters['state_gradients_are_stopped']:
             parts = [tf.stop_gradient(part) for part in parts]
         return parts
@@ -237,7 +244,7 @@ class CalibratedKernel(_FixedLengthKernel):
 
     def one_step(self, current_state: Any, previous_kernel_results: Any, seed: Any = None) -> tuple[Any, Any]:
         """One trajectory and its accept step."""
-        return self._impl.one_step(current_state, previous_kernel_results, seed=seed)
+        return self._impl.one_step(current_state, previous_kernel_results, seed=plain_seed(seed))
 
 
 def with_signature_of(original: type, **renamed: str) -> Callable[[type], type]:
@@ -293,10 +300,10 @@ class RiemannianHMC(CalibratedKernel):
 
 
 def _check_num_leapfrog_steps(num_leapfrog_steps: Any) -> None:
-    if isinstance(num_leapfrog_steps, tf.Variable):
-        return
-    static = tf.get_static_value(tf.convert_to_tensor(num_leapfrog_steps))
+    static = static_real('num_leapfrog_steps', num_leapfrog_steps, 'a positive integer')
     if static is None:
         return
-    if static.ndim > 0 or int(static) != static or static < 1:
-        raise ValueError(f'`num_leapfrog_steps` must be a positive integer, got {num_leapfrog_steps!r}.')
+    if static.ndim > 0 or not np.isfinite(static) or int(static) != static or static < 1:
+        raise ValueError(f'`num_leapfrog_steps` must be a positive integer, got {shown(num_leapfrog_steps)}.')
+    if static > _MAX_STEPS:
+        raise ValueError(f'`num_leapfrog_steps` must be at most {_MAX_STEPS}, got {shown(num_leapfrog_steps)}.')

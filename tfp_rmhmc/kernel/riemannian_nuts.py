@@ -9,19 +9,21 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_rmhmc import autodiff
-from tfp_rmhmc.argument import check_integer, check_positive
+from tfp_rmhmc.argument import check_instance, check_integer, check_positive
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.hamiltonian import Hamiltonian
 from tfp_rmhmc.integrator import DIVERGENCE_THRESHOLD, Gardener, Integrator, Ledger, Status, Tree, composition
-from tfp_rmhmc.kernel.base import RiemannianKernel, check_arguments, default_integrator
+from tfp_rmhmc.kernel.base import RiemannianKernel, check_arguments, check_common, default_integrator
 from tfp_rmhmc.metric import Evaluation, Metric, SoftAbsMetric
-from tfp_rmhmc.noise import split_seed, uniform_like
+from tfp_rmhmc.noise import checked_seed, split_seed, uniform_like
 from tfp_rmhmc.state import StateLayout, is_list_like, state_parts
 
 __all__ = ['RiemannianNUTS', 'RiemannianNUTSResults']
 
 # Steps between two leaves where a leaf costs three evaluations of the metric by itself.
 _STEPS_OF_A_DEAR_LEAF = 4
+# Of a tree, whose leaves each have a seed.
+_MAX_DEPTH = 24
 
 
 class RiemannianNUTSResults(NamedTuple):
@@ -127,17 +129,17 @@ class RiemannianNUTS(RiemannianKernel):
         check_arguments(target_log_prob_fn, step_size, metric)
         self._metric = SoftAbsMetric() if metric is None else metric
         self._integrator = default_integrator(self._metric) if integrator is None else integrator
-        if not isinstance(self._integrator, Integrator):
-            raise TypeError(f'`integrator` must be a `tfp_rmhmc.Integrator`, got {integrator!r}.')
+        check_instance('integrator', self._integrator, Integrator, 'a `tfp_rmhmc.Integrator`')
         self._integrator.check_metric(self._metric)
         if not self._integrator.is_exact:
             raise ValueError(f'`integrator` must be exact, since a tree has no accept step; got {integrator!r}.')
-        check_integer('max_tree_depth', max_tree_depth, least=1)
+        check_integer('max_tree_depth', max_tree_depth, least=1, most=_MAX_DEPTH)
         check_positive('max_energy_diff', max_energy_diff)
         if unrolled_leapfrog_steps is None:
             unrolled_leapfrog_steps = _STEPS_OF_A_DEAR_LEAF if self._integrator.has_auxiliary_variables else 1
         check_integer('unrolled_leapfrog_steps', unrolled_leapfrog_steps, least=1)
         self._steps_per_leaf = int(unrolled_leapfrog_steps)
+        check_common(name, experimental_shard_axis_names)
 
     @property
     def max_tree_depth(self) -> int:
@@ -151,16 +153,16 @@ class RiemannianNUTS(RiemannianKernel):
     def bootstrap_results(self, init_state: Any) -> RiemannianNUTSResults:
         """Results for the start of a chain. Cost: one value and one gradient."""
         with tf.name_scope(f'{self.name}.bootstrap_results'):
-            parts = state_parts(init_state)
+            parts = state_parts(init_state, 'init_state')
             density = LogDensity.at_state(self.target_log_prob_fn, parts)
             position = density.layout.flatten(parts)
             log_prob, gradient = density.apply(autodiff.value_and_gradient, position)
             none, no = tf.zeros_like(log_prob, dtype=tf.int32), tf.zeros_like(log_prob, dtype=tf.bool)
-            convert = lambda x: tf.convert_to_tensor(x, dtype=log_prob.dtype, name='step_size')  # noqa: E731
+            density.layout.flat_step_size(self.step_size, parts)  # raises if it does not fit the state
             return RiemannianNUTSResults(
                 target_log_prob=log_prob,
                 grads_target_log_prob=density.layout.unflatten(gradient),
-                step_size=tf.nest.map_structure(convert, self.step_size),
+                step_size=density.layout.stored_step_size(self.step_size),
                 log_accept_ratio=tf.zeros_like(log_prob),
                 leapfrogs_taken=none,
                 is_accepted=no,
@@ -187,7 +189,7 @@ class RiemannianNUTS(RiemannianKernel):
             position = layout.flatten(parts)
             step_size = layout.flat_step_size(previous.step_size, parts)
             known = Evaluation(previous.target_log_prob, layout.flatten(previous.grads_target_log_prob))
-            seed = tfp.random.sanitize_seed(seed)
+            seed = checked_seed(seed)
             momentum_seed, tree_seed = split_seed(seed)
 
             local = hamiltonian.at(position, known)

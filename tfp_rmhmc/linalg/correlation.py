@@ -47,8 +47,8 @@ def correlation_of(name: str, value: Any, size: int) -> Correlation:
 
     Args:
       name: of the argument, for errors.
-      value: None for the identity; `[d, d]` for a dense matrix, symmetric and positive definite; `[d, k]` with `k < d` for
-        a factor W of `I + W W'`.
+      value: finite. None for the identity; `[d, d]` for a dense matrix, symmetric and positive definite; `[d, k]` with
+        `k < d` for a factor W of `I + W W'`.
       size: d, the number of coordinates.
     """
     if value is None:
@@ -58,8 +58,6 @@ def correlation_of(name: str, value: Any, size: int) -> Correlation:
         raise ValueError(
             f'`{name}` must be None, [{size}, {size}], or [{size}, k] with k < {size}, got shape {matrix.shape}.'
         )
-    if not np.isfinite(matrix).all():
-        raise ValueError(f'`{name}` must be finite, got {value!r}.')
     if matrix.shape[1] < size:
         return _LowRank(matrix)
     if np.abs(matrix - matrix.T).max() > _SYMMETRIC * np.abs(matrix).max():

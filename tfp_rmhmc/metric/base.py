@@ -115,8 +115,9 @@ class Metric(abc.ABC):
 class DenseMetric(Metric):
     """A metric given by its matrix, positive definite wherever the chain goes; factored by Cholesky.
 
-    Where the matrix is not positive definite the factor is NaN and the kernel rejects that chain's proposal. A subclass
-    writes `matrix`. Cost of an evaluation: O(D^3) and whatever `matrix` costs.
+    Where the matrix is not positive definite the factor is NaN and the kernel rejects that chain's proposal. Of a matrix
+    that is not symmetric the symmetric part `(A + A') / 2` is the metric. A subclass writes `matrix`. Cost of an
+    evaluation: O(D^3) and whatever `matrix` costs.
     """
 
     @abc.abstractmethod

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
-from tfp_rmhmc.argument import check_positive
+from tfp_rmhmc.argument import check_callable, check_positive
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.metric.base import Metric
 from tfp_rmhmc.metric.factor import DiagonalFactor, Factor
@@ -28,9 +28,9 @@ class DiagonalMetric(Metric):
     """
 
     def __init__(self, offset: Any = 1.0, diagonal_fn: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None):
-        check_positive('offset', offset)
-        if diagonal_fn is not None and not callable(diagonal_fn):
-            raise TypeError(f'`diagonal_fn` must be callable, got {diagonal_fn!r}.')
+        check_positive('offset', offset, max_rank=1)
+        if diagonal_fn is not None:
+            check_callable('diagonal_fn', diagonal_fn)
         self._offset = offset
         self._diagonal_fn = diagonal_fn
 

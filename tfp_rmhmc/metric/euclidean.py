@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
-from tfp_rmhmc.argument import check_positive
+from tfp_rmhmc.argument import check_precision
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.metric.base import Evaluation, LocalMetric, Metric
 from tfp_rmhmc.metric.factor import CholeskyFactor, DiagonalFactor, Factor, IdentityFactor
@@ -37,7 +37,8 @@ class EuclideanMetric(Metric):
     """`G(q) = M`, the same everywhere: identity, diagonal or dense.
 
     Args:
-      mass: `None` for the identity, a positive scalar or vector `[D]` for a diagonal, a positive definite `[D, D]` matrix.
+      mass: `None` for the identity, a positive scalar or vector `[D]` for a diagonal, a symmetric positive definite
+        `[D, D]` matrix.
         The D coordinates are those of the flattened and concatenated state parts.
     """
 
@@ -47,13 +48,7 @@ class EuclideanMetric(Metric):
         self._mass = mass
         if mass is None:
             return
-        shape = tf.convert_to_tensor(mass).shape
-        if shape.rank is None or shape.rank > 2 or (shape.rank == 2 and shape[0] != shape[1]):
-            raise ValueError(f'`mass` must be a scalar, a vector [D] or a square matrix [D, D], got shape {shape}.')
-        if shape.rank < 2:
-            check_positive('mass', mass)
-        else:
-            check_positive('mass', tf.linalg.eigvalsh(tf.cast(mass, tf.float64)))
+        check_precision('mass', mass)
 
     def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         log_prob, gradient = density.apply(autodiff.value_and_gradient, position)

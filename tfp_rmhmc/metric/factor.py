@@ -54,11 +54,15 @@ class Factor(abc.ABC):
 
 
 class CholeskyFactor(Factor):
-    """`G = L L'` given as a matrix `[batch..., D, D]`. One Cholesky decomposition, O(D^3)."""
+    """`G = L L'` given as a matrix A, `[batch..., D, D]`, with `G = (A + A') / 2`. One Cholesky decomposition, O(D^3).
+
+    A decomposition reads one triangle of a matrix, a product reads both. So G is made symmetric here, once, and every verb
+    is of the same G, whatever A is. The derivative with respect to A is that with respect to G, which is symmetric.
+    """
 
     def __init__(self, matrix: tf.Tensor):
-        self._matrix = matrix
-        self._lower, self._inverse = cholesky_and_inverse(matrix)
+        self._matrix = 0.5 * (matrix + tf.linalg.matrix_transpose(matrix))
+        self._lower, self._inverse = cholesky_and_inverse(self._matrix)
         self.half_log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(self._lower)), axis=-1)
 
     def diagonal(self, like: tf.Tensor) -> tf.Tensor:

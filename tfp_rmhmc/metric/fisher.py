@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tfp_rmhmc.argument import check_callable
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.metric.base import DenseMetric
 
@@ -21,14 +22,14 @@ class FisherMetric(DenseMetric):
 
     Args:
       fisher_fn: takes the state parts, each `[batch..., event_i...]`, and returns the positive definite matrix
-        `[batch..., D, D]`, differentiable, where D counts the flattened and concatenated coordinates.
+        `[batch..., D, D]`, differentiable, where D counts the flattened and concatenated coordinates. Both triangles
+        count: of a matrix that is not symmetric, the symmetric part is taken.
     """
 
     follows_curvature = True
 
     def __init__(self, fisher_fn: Callable[..., tf.Tensor]):
-        if not callable(fisher_fn):
-            raise TypeError(f'`fisher_fn` must be callable, got {fisher_fn!r}.')
+        check_callable('fisher_fn', fisher_fn)
         self._fisher_fn = fisher_fn
 
     def matrix(self, density: LogDensity, position: tf.Tensor) -> tf.Tensor:

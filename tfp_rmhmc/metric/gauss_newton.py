@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
-from tfp_rmhmc.argument import check_positive
+from tfp_rmhmc.argument import check_choice, check_finite_array, check_instance, check_precision, shown
 from tfp_rmhmc.data_sum import SumOverData
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.linalg import WeightedGram
@@ -46,7 +45,7 @@ class GaussNewtonMetric(DenseMetric):
       likelihood: `'gaussian'` (unit noise), `'bernoulli'` (logits), `'categorical'` (logits `[batch..., N, C]`),
         `'poisson'` (log rates), or a callable from outputs to their Fisher information: shaped like the outputs if it is
         diagonal, else with one more dimension, `[batch..., N, C, C]`, a block for each of N observations.
-      prior_precision: positive scalar, `[D]` or `[D, D]`.
+      prior_precision: positive scalar, `[D]`, or a symmetric positive definite `[D, D]`.
       data: a `SumOverBatches` or `SumOverReplicas`, if the outputs are to be computed piece by piece: `output_fn` then
         takes a piece of its data before the state parts, and `J' Lambda J` is summed over the pieces.
     """
@@ -64,12 +63,12 @@ class GaussNewtonMetric(DenseMetric):
             # Deprecated since `of_design` exists, and kept for scripts that pass a matrix.
             output_fn = _gram('output_fn', output_fn)
         if isinstance(output_fn, WeightedGram) and data is not None:
-            raise ValueError(f'`data` must be None where `output_fn` is a matrix, got {data!r}.')
-        if not callable(likelihood) and likelihood not in INFORMATION:
-            raise ValueError(f'`likelihood` must be callable or one of {sorted(INFORMATION)}, got {likelihood!r}.')
-        rank = tf.convert_to_tensor(prior_precision).shape.rank
-        if rank < 2:
-            check_positive('prior_precision', prior_precision)
+            raise ValueError(f'`data` must be None where `output_fn` is a matrix, got {shown(data)}.')
+        if not callable(likelihood):
+            check_choice('likelihood', likelihood, list(INFORMATION), also='callable or ')
+        check_precision('prior_precision', prior_precision)
+        if data is not None:
+            check_instance('data', data, SumOverData, 'None, a SumOverBatches or a SumOverReplicas')
         self._output_fn = output_fn
         self._likelihood = likelihood
         self._prior_precision = prior_precision
@@ -149,6 +148,10 @@ class GaussNewtonMetric(DenseMetric):
 
     def _prior_matrix(self, dimension: int, dtype: tf.DType) -> tf.Tensor:
         precision = tf.cast(self._prior_precision, dtype)
+        if precision.shape.rank > 0 and precision.shape[-1] != dimension:
+            raise ValueError(
+                f'`prior_precision` must fit the {dimension} coordinates of the state, got shape {precision.shape}.'
+            )
         if precision.shape.rank < 2:
             return tf.linalg.diag(precision * tf.ones([dimension], dtype))
         return precision
@@ -156,8 +159,6 @@ class GaussNewtonMetric(DenseMetric):
 
 def _gram(name: str, design: Any) -> WeightedGram:
     """The Gram matrices of a design that the user passed as the argument `name`."""
-    if np.ndim(design) != 2 or np.asarray(design).dtype.kind not in 'fiu':
-        raise TypeError(f'`{name}` must be callable or a matrix [K, D], got {design!r}.')
-    if not np.isfinite(design).all():
-        raise ValueError(f'`{name}` must be finite where it is a matrix, got {design!r}.')
+    what = 'a matrix [K, D]' if name == 'design' else 'callable or a matrix [K, D]'
+    check_finite_array(name, design, 2, what)
     return WeightedGram(design)

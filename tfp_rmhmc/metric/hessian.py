@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
-from tfp_rmhmc.argument import check_positive
+from tfp_rmhmc.argument import check_choice, check_positive
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.linalg import STRUCTURES
 from tfp_rmhmc.metric.base import DenseMetric, Metric
@@ -52,8 +52,8 @@ class SoftAbsMetric(Metric):
 
     def __init__(self, alpha: Any = 1e6, structure: str | None = None):
         check_positive('alpha', alpha)
-        if structure not in STRUCTURES:
-            raise ValueError(f'`structure` must be one of {STRUCTURES}, got {structure!r}.')
+        if structure is not None:
+            check_choice('structure', structure, [name for name in STRUCTURES if name is not None], also='None or ')
         self._alpha = alpha
         self._structure = structure
 

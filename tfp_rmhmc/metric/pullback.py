@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+import tensorflow_probability as tfp
 
 from tfp_rmhmc import autodiff
+from tfp_rmhmc.argument import shown
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.metric.base import DenseMetric, Metric
 from tfp_rmhmc.state import StateLayout, is_list_like
@@ -28,11 +30,14 @@ class PullbackMetric(DenseMetric):
     """
 
     def __init__(self, metric: Metric, bijector: Any):
-        if not hasattr(metric, 'matrix'):
+        if not isinstance(metric, Metric) or not hasattr(metric, 'matrix'):
             raise TypeError(
-                f'`metric` must be given by its matrix (Fisher, GaussNewton, Hessian or Euclidean), got {metric!r}; '
+                f'`metric` must be given by its matrix (Fisher, GaussNewton, Hessian or Euclidean), got {shown(metric)}; '
                 'a metric made of the log density follows a transformed target by itself.'
             )
+        bijectors = list(bijector) if is_list_like(bijector) else [bijector]
+        if not bijectors or not all(isinstance(b, tfp.bijectors.Bijector) for b in bijectors):
+            raise TypeError(f'`bijector` must be a bijector or a list with one per state part, got {shown(bijector)}.')
         self._metric = metric
         self._bijector = bijector
 

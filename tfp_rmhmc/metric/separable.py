@@ -11,6 +11,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_rmhmc import autodiff
+from tfp_rmhmc.argument import check_callable, check_finite_array, check_instance, is_integral, shown, static_real
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.linalg import Correlation, correlation_of
 from tfp_rmhmc.metric.base import Evaluation, LocalMetric, Metric
@@ -68,13 +69,15 @@ class SeparableMetric(Metric):
         correlation: Sequence[Any] | None = None,
         blocks: Sequence[Sequence[int]] | None = None,
     ):
-        if not callable(log_scale_fn):
-            raise TypeError(f'`log_scale_fn` must be callable, got {log_scale_fn!r}.')
-        if correlation is not None and not is_list_like(correlation):
-            raise TypeError(f'`correlation` must be None or a list with one entry per block, got {correlation!r}.')
+        check_callable('log_scale_fn', log_scale_fn)
+        if correlation is not None and not (is_list_like(correlation) and correlation):
+            raise TypeError(f'`correlation` must be None or a list with one entry per block, got {shown(correlation)}.')
         self._log_scale_fn = log_scale_fn
         self._correlation = correlation
         self._blocks = None if blocks is None else _checked_blocks(blocks)
+        for b, entry in enumerate(correlation or ()):
+            if entry is not None:
+                check_finite_array(f'correlation[{b}]', entry, 2, 'None or a matrix')
         self._separations: dict[Any, Separation] = {}  # by the state's layout
         self._factored: dict[Any, list[Correlation]] = {}  # by the blocks' sizes
 
@@ -97,8 +100,7 @@ class SeparableMetric(Metric):
           model: named, sequential or coroutine, auto-batched or not.
           **pins: observed values of the model's variables.
         """
-        if not isinstance(model, tfp.distributions.JointDistribution):
-            raise TypeError(f'`model` must be a joint distribution, got {model!r}.')
+        check_instance('model', model, tfp.distributions.JointDistribution, 'a joint distribution')
         return cls(PriorScales(PinnedModel(model, pins)))
 
     @staticmethod
@@ -117,8 +119,8 @@ class SeparableMetric(Metric):
         from tfp_rmhmc.metric.learned import LearnedMetric
         from tfp_rmhmc.metric.learning import fit_metric
 
-        draws, scores = (np.asarray(x, np.float64) for x in (draws, scores))
-        if draws.ndim not in (2, 3) or draws.shape != scores.shape:
+        draws, scores = (_finite_draws(name, x) for name, x in (('draws', draws), ('scores', scores)))
+        if draws.shape != scores.shape:
             raise ValueError(
                 f'`draws` and `scores` must have one shape, [n, chains, D] or [n, D], got {draws.shape} and {scores.shape}.'
             )
@@ -385,10 +387,21 @@ def _scale_cotangent(momentum: tf.Tensor, velocity: tf.Tensor, log_scale: tf.Ten
 
 def _checked_blocks(blocks: Sequence[Sequence[int]]) -> list[list[int]]:
     """The blocks as lists of ints; raises unless they are a partition of 0, ..., D - 1."""
-    found = [[int(index) for index in block] for block in blocks]
-    indices = sorted(index for block in found for index in block)
-    if not found or not all(found) or indices != list(range(len(indices))):
-        raise ValueError(
-            f'`blocks` must hold each flat coordinate exactly once, and no block may be empty, got {blocks!r}.'
-        )
-    return found
+    sentence = f'`blocks` must hold each flat coordinate exactly once, and no block may be empty, got {shown(blocks)}.'
+    try:
+        given = [list(block) for block in blocks]
+    except TypeError:
+        raise TypeError(sentence) from None
+    indices = [index for block in given for index in block]
+    if not all(is_integral(index) for index in indices):
+        raise TypeError(sentence)
+    if not given or not all(given) or sorted(indices) != list(range(len(indices))):
+        raise ValueError(sentence)
+    return [[int(index) for index in block] for block in given]
+
+
+def _finite_draws(name: str, value: Any) -> np.ndarray:
+    """`[n, chains, D]` or `[n, D]`, as float64."""
+    what = 'an array [n, chains, D] or [n, D]'
+    array = static_real(name, value, what)
+    return check_finite_array(name, value, 3 if array is not None and array.ndim == 3 else 2, what)

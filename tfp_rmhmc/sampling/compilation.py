@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
+from tfp_rmhmc.argument import check_callable, check_instance
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.linalg import are_arrowheads
 from tfp_rmhmc.metric import DenseMetric, Metric, SoftAbsMetric
@@ -56,6 +57,9 @@ def prefers_xla(target_log_prob_fn: Callable[..., tf.Tensor], current_state: Any
       current_state: a tensor or list of parts, with as many chains as will run together.
       metric: of the kernel; None for a kernel without one.
     """
+    check_callable('target_log_prob_fn', target_log_prob_fn)
+    if metric is not None:
+        check_instance('metric', metric, Metric, 'a `tfp_rmhmc.Metric`')
     parts = state_parts(current_state)
     traced = tf.function(target_log_prob_fn, autograph=False).get_concrete_function(*parts)
     layout = StateLayout.of(parts, traced.outputs[0])

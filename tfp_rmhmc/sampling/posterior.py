@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_rmhmc.argument import check_integer, check_positive
+from tfp_rmhmc.argument import check_choice, check_flag, check_instance, check_integer, check_positive, shown
 from tfp_rmhmc.diagnostic import trace
 from tfp_rmhmc.metric import Metric, MongeMetric, SoftAbsMetric
-from tfp_rmhmc.noise import split_seed
+from tfp_rmhmc.noise import seed_words, split_seed
 from tfp_rmhmc.sampling.automatic import AutomaticRun
 from tfp_rmhmc.sampling.compilation import prefers_xla
 from tfp_rmhmc.sampling.continuation import drawn, show_chunk, shown_by
@@ -23,6 +23,7 @@ from tfp_rmhmc.sampling.problem import Problem, problem_of
 from tfp_rmhmc.sampling.result import PosteriorDraws
 from tfp_rmhmc.sampling.runner import Checkpoint, Chunk, progress_bar, run_chunks
 from tfp_rmhmc.sampling.scheme import KERNELS, adaptive_kernel
+from tfp_rmhmc.state import check_parts
 
 __all__ = ['sample_posterior']
 
@@ -93,7 +94,7 @@ def sample_posterior(
         and 0.8 for the others.
       trajectory_length: mean integration time; by default it is found, and 2 pi for kernels other than `'auto'`.
       target_ess: if given, drawing ends when the least bulk effective sample size reaches it; `'auto'` only.
-      seed: an int or int32[2]; None for a different one each time.
+      seed: an int (of at most 62 bits; each is another seed) or int32[2]; None for a different one each time.
       jit_compile: whether XLA compiles the run. By default it does where that is expected to be faster, if XLA is able to.
         The result says whether it did.
       chunk_size: draws between updates of the progress bar and between checkpoints.
@@ -105,19 +106,39 @@ def sample_posterior(
     Returns:
       `PosteriorDraws`. A warning says what looks wrong, if anything does.
     """
-    if kernel not in ('auto', *KERNELS):
-        raise ValueError(f'`kernel` must be one of {sorted(["auto", *KERNELS])}, got {kernel!r}.')
+    check_choice('kernel', kernel, ['auto', *KERNELS])
+    if metric is not None:
+        check_instance('metric', metric, Metric, 'None or a `tfp_rmhmc.Metric`')
     if metric is not None and kernel in ('hmc', 'nuts'):
-        raise ValueError(f'`metric` is for the explicit and implicit kernels; kernel {kernel!r} takes none.')
+        raise ValueError(f'`metric` must be None for kernel {kernel!r}, which takes none, got {shown(metric)}.')
     if kernel == 'auto' and metric is not None:
         kernel = 'explicit'
     is_automatic = kernel == 'auto'
-    if target_ess is not None:
-        check_positive('target_ess', target_ess)
-        if not is_automatic:
-            raise ValueError(f"`target_ess` needs kernel='auto', got kernel {kernel!r}.")
-    if trajectory_length is not None:
-        check_positive('trajectory_length', trajectory_length)
+    for name, given in [
+        ('target_ess', target_ess),
+        ('trajectory_length', trajectory_length),
+        ('step_size', step_size),
+        ('target_accept_prob', target_accept_prob),
+    ]:
+        if given is not None:
+            check_positive(name, given)
+    if target_accept_prob is not None and not target_accept_prob < 1:
+        raise ValueError(f'`target_accept_prob` must be below 1, got {target_accept_prob!r}.')
+    step_size, target_accept_prob = _float(step_size), _float(target_accept_prob)
+    trajectory_length, target_ess = _float(trajectory_length), _float(target_ess)
+    if target_ess is not None and not is_automatic:
+        raise ValueError(f"`target_ess` needs kernel='auto', got kernel {kernel!r}.")
+    is_joint = isinstance(model, tfp.distributions.JointDistribution)
+    is_model = is_joint or callable(model) or (hasattr(model, 'target_log_prob_fn') and hasattr(model, 'initial_state'))
+    if not is_model:
+        raise TypeError(f'`model` must be a joint distribution, a log density or a posterior, got {shown(model)}.')
+    if initial_state is not None:
+        check_parts('initial_state', initial_state, None if is_joint else (tf.float32, tf.float64))
+    for name, given in [('jit_compile', jit_compile), ('progress', progress)]:
+        if given is not None:
+            check_flag(name, given)
+    if checkpoint_dir is not None:
+        check_instance('checkpoint_dir', checkpoint_dir, (str, os.PathLike), 'None or a path')
     num_burnin = (100 if is_automatic else 200) if num_burnin is None else num_burnin
     num_adaptation = (800 if is_automatic else 200) if num_adaptation is None else num_adaptation
     for name, value, least in [
@@ -128,8 +149,7 @@ def sample_posterior(
         ('chunk_size', chunk_size, 1),
     ]:
         check_integer(name, value, least)
-    # The seed that TFP makes of an int depends on what was drawn before. A run should not depend on that.
-    seed = tf.constant([0, seed], tf.int32) if isinstance(seed, int) else tfp.random.sanitize_seed(seed)
+    seed = seed_words('seed', seed)
     start_seed, run_seed = split_seed(seed)
     problem = problem_of(model, num_chains, initial_state, start_seed, pins)
     settings = {
@@ -160,6 +180,10 @@ def sample_posterior(
     for sentence in result.problems():
         warnings.warn(sentence, stacklevel=2)
     return result
+
+
+def _float(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def _by_name(

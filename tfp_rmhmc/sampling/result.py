@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_rmhmc.argument import check_integer
+from tfp_rmhmc.argument import check_flag, check_instance, check_integer
 from tfp_rmhmc.integrator import Status
 from tfp_rmhmc.sampling.scales import LearnedScales
 
@@ -68,6 +68,8 @@ class PosteriorDraws:
     def extend(self, num_draws: int, progress: bool | None = None) -> PosteriorDraws:
         """The result with `num_draws` more draws of each chain: those that one longer run would have given."""
         check_integer('num_draws', num_draws, least=1)
+        if progress is not None:
+            check_flag('progress', progress)
         if self.extend_fn is None:
             raise ValueError(
                 f"Only draws of kernel='auto' that were made in this process can be extended; these are of "
@@ -77,6 +79,7 @@ class PosteriorDraws:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes draws, trace and what was learned to one file, a NumPy archive."""
+        check_instance('path', path, (str, os.PathLike), 'a path')
         flat = [np.asarray(x) for x in tf.nest.flatten(self.draws)]
         described = {
             'names': self.names,
@@ -92,12 +95,16 @@ class PosteriorDraws:
         arrays = {f'draws.{i}': x for i, x in enumerate(flat)}
         arrays |= {f'trace.{key}': value for key, value in self.trace.items()}
         arrays |= {f'warmup.{key}': value for key, value in self.warmup.items()}
-        with open(path, 'wb') as file:
-            np.savez(file, allow_pickle=False, described=np.array(json.dumps(described)), **arrays)
+        try:
+            with open(path, 'wb') as file:
+                np.savez(file, allow_pickle=False, described=np.array(json.dumps(described)), **arrays)
+        except OSError as error:
+            raise ValueError(f'`path` must be a file that can be written, got {str(path)!r}: {error}.') from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PosteriorDraws:
         """What `save` wrote. It cannot be extended."""
+        check_instance('path', path, (str, os.PathLike), 'a path')
         try:
             with np.load(path, allow_pickle=False) as file:
                 arrays = dict(file)
@@ -127,10 +134,32 @@ class PosteriorDraws:
         return dict(zip(self.names, [np.asarray(x) for x in tf.nest.flatten(self.draws)], strict=True))
 
     def r_hat(self) -> dict[str, np.ndarray]:
-        """Rank-normalised split R-hat of every coordinate, by variable; NaN where there are too few draws."""
+        """Rank-normalised split R-hat of every coordinate, by variable, as ArviZ has it.
+
+        NaN where there are too few draws, and for coordinates that are constant, see `constants`.
+        """
         if self.trace['lp'].shape[0] < 4:
             return {name: np.full(x.shape[2:], np.nan) for name, x in self.variables().items()}
         return {name: _rank_normalised_r_hat(x) for name, x in self.variables().items()}
+
+    def constants(self) -> dict[str, np.ndarray]:
+        """Which coordinates have one value in all draws of all chains, by variable: bool, `[event...]`.
+
+        So have those that are constant by construction, such as the first diagonal entry of a Cholesky factor of a
+        correlation, and the zeros above the diagonal. R-hat and effective sample size mean nothing there.
+        """
+        return {name: np.all(x == x[:1, :1], axis=(0, 1)) for name, x in self.variables().items()}
+
+    def notes(self) -> list[str]:
+        """One sentence for each thing to know when reading the summary; unlike `problems`, nothing is wrong."""
+        constants = self.constants()
+        if all(value.all() for value in constants.values()):
+            return []  # nothing has moved, which is a problem
+        return [
+            f'{int(value.sum())} of {value.size} coordinates of `{name}` are constant and are left out of R-hat.'
+            for name, value in constants.items()
+            if value.any()
+        ]
 
     def to_arviz(self) -> Any:
         """An ArviZ `InferenceData` with `posterior` and `sample_stats` under ArviZ's names. Needs `arviz`."""
@@ -145,21 +174,32 @@ class PosteriorDraws:
         )
 
     def summary(self, **kwargs: Any) -> Any:
-        """ArviZ's summary, a data frame: mean, sd, MCSE, bulk and tail ESS and R-hat of every coordinate."""
+        """ArviZ's summary, a data frame: mean, sd, MCSE, bulk and tail ESS and R-hat of every coordinate.
+
+        The frame's `attrs['notes']` holds `notes`.
+        """
         import arviz
 
-        return arviz.summary(self.to_arviz(), **kwargs)
+        with np.errstate(divide='ignore', invalid='ignore'):  # of coordinates that are constant
+            frame = arviz.summary(self.to_arviz(), **kwargs)
+        frame.attrs['notes'] = self.notes()
+        return frame
 
     def problems(self) -> list[str]:
         """One sentence for each thing that is wrong with the run, with what to try; empty if nothing is wrong."""
         found = list(self.remarks)
-        # An R-hat that is not finite means that a coordinate never moved, which is worse than any large R-hat.
-        worst = {name: np.max(np.nan_to_num(value, nan=np.inf)) for name, value in self.r_hat().items() if value.size}
+        # Chains that do not move where they started in different places have an infinite R-hat. One value in all chains is
+        # a constant of the model, unless nothing has moved at all.
+        constants, notes = self.constants(), self.notes()
+        worst = {
+            name: np.max(np.nan_to_num(value, nan=np.inf)[~constants[name] | (not notes)], initial=0.0)
+            for name, value in self.r_hat().items()
+        }
         name = max(worst, key=lambda key: worst[key])
         if self.trace['lp'].shape[0] >= 4 and worst[name] > 1.01:
             found.append(
                 f'R-hat of `{name}` is {worst[name]:.3f} (should be below 1.01): the chains do not agree yet; draw more, '
-                'or warm up longer.'
+                f'or warm up longer.{"".join(f" ({note})" for note in notes)}'
             )
             if self.scales is not None and self.scales.residual_names is not None:
                 found.append(f"{self.scales.residual_sentence()}: try kernel='explicit' (SoftAbs), or reparametrise.")
@@ -183,17 +223,37 @@ class PosteriorDraws:
         bfmi = self.bfmi()
         if np.any(bfmi < 0.3):
             found.append(
-                f'The energy fraction (E-BFMI) of chain {int(np.argmin(bfmi))} is {np.min(bfmi):.2f} (should be above '
-                '0.3): the tails are explored slowly; try longer trajectories or a reparametrisation.'
+                f'The energy fraction (E-BFMI) of chain {int(np.nanargmin(bfmi))} is {np.nanmin(bfmi):.2f} (should be '
+                'above 0.3): the tails are explored slowly; try longer trajectories or a reparametrisation.'
+            )
+        is_broken = np.isnan(bfmi)
+        if np.any(is_broken):
+            found.append(
+                f'The energies of chain {int(np.argmax(is_broken))} are not finite, or do not change: it is not where the '
+                'posterior is; look at the log density there.'
             )
         return found
 
     def bfmi(self) -> np.ndarray:
-        """Energy fraction of missing information of each chain (Betancourt 2016)."""
-        energy = self.trace['energy']
+        """Energy fraction of missing information of each chain, as ArviZ has it (Betancourt 2016).
+
+        Transitions from or to an energy that is not finite are left out. NaN where fewer than four energies are finite, or
+        all are equal; infinite for runs of fewer than four draws, of which nothing can be said.
+        """
+        energy = np.asarray(self.trace['energy'], np.float64)
         if energy.shape[0] < 4:
             return np.full(energy.shape[1], np.inf)
-        return np.mean(np.square(np.diff(energy, axis=0)), axis=0) / np.var(energy, axis=0)
+        return np.array([_energy_fraction(chain) for chain in energy.T])
+
+
+def _energy_fraction(energy: np.ndarray) -> float:
+    """Of one chain, `[n]`."""
+    is_finite = np.isfinite(energy)
+    finite = energy[is_finite]
+    steps = np.diff(np.where(is_finite, energy, 0.0))[is_finite[1:] & is_finite[:-1]]
+    if len(finite) < 4 or not steps.size or np.ptp(finite) == 0.0:
+        return float('nan')
+    return float(np.mean(np.square(steps)) / np.var(finite, ddof=1))
 
 
 def least_bulk_ess(parts: list[np.ndarray]) -> float:
@@ -249,15 +309,16 @@ def _rank_normalised_r_hat(x: np.ndarray) -> np.ndarray:
     Unlike the R-hat of the values it keeps its meaning under heavy tails (Vehtari et al. 2021).
     """
 
-    def r_hat_of_ranks(x: np.ndarray) -> np.ndarray:
-        scores = _average_scores(np.reshape(x, [x.shape[0] * x.shape[1], -1]))
-        half = len(x) // 2
-        scores = np.reshape(scores, x.shape)
-        halves = np.concatenate([scores[:half], scores[-half:]], axis=1)
-        within = np.mean(np.var(halves, axis=0, ddof=1), axis=0)
-        between = np.var(np.mean(halves, axis=0), axis=0, ddof=1)
-        # Not tfp.mcmc.potential_scale_reduction, which gives the square of this.
-        return np.sqrt((half - 1) / half + between / within)
+    half = len(x) // 2
+    halves = np.concatenate([x[:half], x[-half:]], axis=1)
 
-    distances = np.abs(x - np.median(x, axis=(0, 1)))
-    return np.maximum(r_hat_of_ranks(x), r_hat_of_ranks(distances))
+    def r_hat_of_ranks(halves: np.ndarray) -> np.ndarray:
+        scores = np.reshape(_average_scores(np.reshape(halves, [half * halves.shape[1], -1])), halves.shape)
+        within = np.mean(np.var(scores, axis=0, ddof=1), axis=0)
+        between = np.var(np.mean(scores, axis=0), axis=0, ddof=1)
+        # Not tfp.mcmc.potential_scale_reduction, which gives the square of this.
+        with np.errstate(divide='ignore', invalid='ignore'):
+            return np.sqrt((half - 1) / half + between / within)
+
+    # Distances of a coordinate that has two values are all the same, and tell nothing.
+    return np.fmax(r_hat_of_ranks(halves), r_hat_of_ranks(np.abs(halves - np.median(halves, axis=(0, 1)))))
