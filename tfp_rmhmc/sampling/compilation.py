@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -53,7 +54,8 @@ class Compiler:
         except Exception as error:  # anything that XLA cannot do; if the target is at fault, the graph raises too
             if self.is_forced or not self.is_xla:
                 raise
-            reason = str(error).strip().split('\n')[0][:200]
+            # XLA's messages hold names of graphs that are hundreds of letters long.
+            reason = re.sub(r'\S{50,}', '...', str(error).strip().split('\n')[0])[:200]
             self.is_xla = False
             result = program(False)
             self.failure = f'XLA could not compile the target, so it ran in a graph: {reason}'
