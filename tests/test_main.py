@@ -83,15 +83,14 @@ def test_an_output_directory_that_cannot_be_made(tmp_path, capsys):
 def test_ctrl_c_leaves_the_table_so_far(monkeypatch, tmp_path, capsys):
     chunks = []
 
-    def interrupted(*args, **kwargs):
-        for chunk in original(*args, **kwargs):
-            chunks.append(chunk)
-            if len(chunks) > 25:
-                raise KeyboardInterrupt
-            yield chunk
+    def interrupted(self, count, size):
+        if len(chunks) > 25:
+            raise KeyboardInterrupt
+        chunks.append(original(self, count, size))
+        return chunks[-1]
 
-    original = run.run_chunks
-    monkeypatch.setattr(run, 'run_chunks', interrupted)
+    original = run.Window.run
+    monkeypatch.setattr(run.Window, 'run', interrupted)
     assert main(['funnel', '--draws', '20', '--chains', '2', '--no-jit', '--out', str(tmp_path)]) == 130
     printed = capsys.readouterr().out
     assert 'NUTS' in printed

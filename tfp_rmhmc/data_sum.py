@@ -81,12 +81,21 @@ class SumOverData(abc.ABC):
         with autodiff.not_vectorizable():
             return list(total(*arguments))
 
-    def of(self, fn: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]]) -> SumOverData:
-        """The same sum as a function of other state parts, `fn` taking them to these."""
+    def of(
+        self,
+        fn: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]],
+        log_jacobian_fn: Callable[..., tf.Tensor] | None = None,
+    ) -> SumOverData:
+        """The same sum as a function of other state parts, `fn` taking them to these; plus `log_jacobian_fn` of them."""
         term_fn, base_fn = self._term_fn, self._base_fn
         other = copy.copy(self)
         other._term_fn = lambda piece, *parts: term_fn(piece, *fn(parts))
-        other._base_fn = None if base_fn is None else lambda *parts: base_fn(*fn(parts))
+        if base_fn is None:
+            other._base_fn = log_jacobian_fn
+        elif log_jacobian_fn is None:
+            other._base_fn = lambda *parts: base_fn(*fn(parts))
+        else:
+            other._base_fn = lambda *parts: base_fn(*fn(parts)) + log_jacobian_fn(*parts)
         return other
 
     def __call__(self, *parts: tf.Tensor) -> tf.Tensor:

@@ -68,15 +68,23 @@ class PinnedModel:
 
     def distributions(self, parts: Any) -> dict[str, tfp.distributions.Distribution]:
         """Each variable's distribution given its parents, at unconstrained parts `[chains..., event...]`, by name."""
+        found, _ = self.model.sample_distributions(value=self._all_values(parts))
+        return dict(zip(self._all_names, _flatten_like(self.model.dtype, found), strict=True))
+
+    def log_prob_parts(self, parts: Any) -> dict[str, tf.Tensor]:
+        """Each variable's share of the model's log density, `[chains...]`, by name; without the bijectors' Jacobians."""
+        found = self.model.log_prob_parts(self._all_values(parts))
+        return dict(zip(self._all_names, _flatten_like(self.model.dtype, found), strict=True))
+
+    def _all_values(self, parts: Any) -> Any:
+        """Free and pinned variables in the model's structure, at unconstrained parts `[chains..., event...]`."""
         values = dict(zip(self.names, tf.nest.flatten(self.constrain(parts)), strict=True))
         batch = tf.shape(parts[0])[: parts[0].shape.rank - self.shapes[0].rank]
         for name, pin in self._pins.items():
             # An auto-batched model wants every value in the shape of its chains.
             pin = tf.convert_to_tensor(pin, dtype_hint=parts[0].dtype)
             values[name] = tf.broadcast_to(pin, tf.concat([batch, tf.shape(pin)], axis=0))
-        full = tf.nest.pack_sequence_as(self.model.dtype, [values[name] for name in self._all_names])
-        found, _ = self.model.sample_distributions(value=full)
-        return dict(zip(self._all_names, _flatten_like(self.model.dtype, found), strict=True))
+        return tf.nest.pack_sequence_as(self.model.dtype, [values[name] for name in self._all_names])
 
     def _structured(self, parts: Any) -> Any:
         return tf.nest.pack_sequence_as(self.structure, list(parts))

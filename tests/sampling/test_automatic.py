@@ -15,7 +15,7 @@ from tfp_rmhmc.sampling.warmup import _best_multiple, _transitions_per_draw
 tfd = tfp.distributions
 # Short warm-ups and few draws: what they are warned of is right, and not what is tested here.
 pytestmark = pytest.mark.filterwarnings(
-    'ignore:R-hat', 'ignore:The energy fraction', 'ignore:The curvature', 'ignore:.*trajectories diverged'
+    'ignore:R-hat', 'ignore:The energy fraction', 'ignore:The curvature', 'ignore:.*of the trajectories'
 )
 SHORT = {'num_burnin': 40, 'num_adaptation': 100}
 
@@ -90,8 +90,6 @@ def test_enough_is_enough():
     result = run(5000, target_ess=60.0)
     assert 50 <= len(result.draws[0]) < 5000
     assert min(np.min(x) for x in result.ess().values()) >= 60.0
-    with pytest.raises(ValueError, match="`target_ess` needs kernel='auto'.*'nuts'"):
-        run(10, target_ess=60.0, kernel='nuts')
     with pytest.raises(ValueError, match='`target_ess`.*-1'):
         run(10, target_ess=-1.0)
     with pytest.raises(ValueError, match='`trajectory_length`.*-1'):
@@ -117,9 +115,8 @@ def test_results_are_saved_to_one_file(tmp_path):
 
 def test_other_kernels_have_nothing_learned_and_say_so():
     result = run(20, kernel='hmc', num_adaptation=20)
-    for call in (result.learned_scales, lambda: result.extend(3)):
-        with pytest.raises(ValueError, match="kernel 'hmc'"):
-            call()
+    with pytest.raises(ValueError, match="kernel 'hmc'"):
+        result.learned_scales()
     assert run(20, metric=rm.EuclideanMetric(), num_adaptation=20).choice == "kernel 'explicit', EuclideanMetric"
 
 

@@ -6,6 +6,9 @@ import tensorflow as tf
 
 import tfp_rmhmc as rm
 from tests import targets
+from tfp_rmhmc.sampling.by_name import NamedRun
+from tfp_rmhmc.sampling.compilation import Compiler
+from tfp_rmhmc.sampling.runner import Window
 
 
 def regression(num, dimension):
@@ -51,8 +54,8 @@ def test_parts_and_a_chain_without_a_batch():
     assert rm.prefers_xla(targets.skewed, states(1, 5)[0], rm.SoftAbsMetric())
 
 
-@pytest.mark.filterwarnings('ignore:R-hat', 'ignore:The energy fraction')
-def test_the_result_says_which_it_was(tmp_path):
+@pytest.mark.filterwarnings('ignore:R-hat', 'ignore:The energy fraction', 'ignore:.*of the trajectories')
+def test_the_result_says_which_it_was():
     settings = {
         'kernel': 'hmc',
         'num_burnin': 0,
@@ -64,7 +67,55 @@ def test_the_result_says_which_it_was(tmp_path):
     settings['initial_state'] = states(4, 2)
     assert rm.sample_posterior(4, targets.skewed, **settings).is_compiled
     assert not rm.sample_posterior(4, targets.skewed, jit_compile=False, **settings).is_compiled
+
+
+@pytest.mark.filterwarnings('ignore:R-hat', 'ignore:The energy fraction', 'ignore:.*of the trajectories')
+def test_what_xla_cannot_compile_is_said_and_tried_once(tmp_path, monkeypatch):
     # XLA has no strings.
     with_strings = lambda q: targets.skewed(q) + 0.0 * tf.cast(tf.strings.length(tf.as_string(q[:, 0])), q.dtype)
-    for _ in range(2):  # the second from the checkpoint
-        assert not rm.sample_posterior(4, with_strings, checkpoint_dir=tmp_path, **settings).is_compiled
+    programs = []
+    original = Window._program
+
+    def counted(self, size, is_xla, arguments):
+        programs.append(is_xla)
+        return original(self, size, is_xla, arguments)
+
+    monkeypatch.setattr(Window, '_program', counted)
+    settings = {'kernel': 'hmc', 'num_burnin': 2, 'num_adaptation': 4, 'trajectory_length': 0.5, 'seed': 1}
+    settings |= {'initial_state': states(4, 2), 'checkpoint_dir': tmp_path}
+    sentence = 'XLA could not compile the target, so it ran in a graph: '
+    with pytest.warns(UserWarning, match=f'{sentence}.*StringLength|{sentence}.*AsString'):
+        result = rm.sample_posterior(4, with_strings, **settings)
+    assert not result.is_compiled
+    assert len(result.remarks) == 1
+    assert programs.count(True) == 1
+    longer = result.extend(4)
+    assert longer.remarks == result.remarks
+    with pytest.warns(UserWarning, match=sentence):
+        resumed = rm.sample_posterior(12, with_strings, **settings)
+    assert not resumed.is_compiled
+    assert programs.count(True) == 1
+    with pytest.raises(Exception, match='StringLength|AsString'):
+        rm.sample_posterior(4, with_strings, jit_compile=True, **(settings | {'checkpoint_dir': None}))
+
+
+def test_the_progress_line_says_it():
+    compiler = Compiler(None)
+    compiler.prefer(True)
+
+    def program(is_xla):
+        if is_xla:
+            raise ValueError('no such operation\nand more')
+        return 1
+
+    assert compiler.call(program) == 1
+    assert compiler.failure == 'XLA could not compile the target, so it ran in a graph: no such operation'
+    compiler.prefer(True)
+    assert not compiler.is_xla
+    run = NamedRun.__new__(NamedRun)
+    run.compiler = compiler
+    shown = []
+    run._with_failure(lambda phase, trace: shown.append(phase))('sampling', {})
+    assert shown == [f'sampling ({compiler.failure})']
+    with pytest.raises(ZeroDivisionError):
+        Compiler(True).call(lambda is_xla: 1 // 0)

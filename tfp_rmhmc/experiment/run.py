@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import warnings
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_rmhmc.diagnostic import trace
-from tfp_rmhmc.sampling.runner import Checkpoint, progress_bar, run_chunks
+from tfp_rmhmc.sampling.compilation import Compiler
+from tfp_rmhmc.sampling.progress import progress_bar
+from tfp_rmhmc.sampling.runner import Chunk, Window, joined
 
 __all__ = ['Run', 'run_kernel']
 
@@ -24,7 +26,7 @@ class Run:
       draws: `[num_draws, chains, D]`, without the warm-up.
       trace: arrays `[num_draws, chains]`.
       seconds: wall time of everything.
-      sampling_seconds: the same without tracing and compilation, estimated from all chunks but the first.
+      sampling_seconds: the same without tracing and compilation.
       is_complete: whether the run reached its end without an interruption.
     """
 
@@ -57,45 +59,33 @@ def run_kernel(
     total = num_draws + num_warmup
     bar = progress_bar(total, None)
     bar.set_description(name)
-    states: list[np.ndarray] = []
-    traces: list[dict[str, np.ndarray]] = []
+    compiler = Compiler(None)
+    compiler.prefer(jit_compile)
+    window = Window(kernel, [tf.constant(start)], tf.constant([0, seed]), compiler)
+    size = max(1, -(-total // 20))
+    chunks: list[Chunk] = []
     begin = time.perf_counter()
-    after_first = begin
     is_complete = True
     try:
-        for chunk, chunk_trace, _ in run_chunks(
-            kernel,
-            trace,
-            [tf.constant(start)],
-            total,
-            chunk_size=max(1, -(-total // 20)),
-            seed=tf.constant([0, seed]),
-            jit_compile=jit_compile,
-            may_fall_back=True,
-            prefix=name,
-            saved={},
-            checkpoint=Checkpoint(None, ''),
-        ):
-            states.append(chunk[0])
-            traces.append(chunk_trace)
-            if len(states) == 1:
-                after_first = time.perf_counter()
-            bar.update(len(chunk[0]))
-            bar.set_postfix(accept=f'{chunk_trace["acceptance_rate"].mean():.2f}')
+        for done in range(0, total, size):
+            chunk = window.run(min(size, total - done), size)
+            chunks.append(chunk)
+            bar.update(len(chunk.states[0]))
+            bar.set_postfix(accept=f'{chunk.trace["acceptance_rate"].mean():.2f}')
     except KeyboardInterrupt:
         is_complete = False
     bar.close()
-    end = time.perf_counter()
-    if not states:
-        return Run(name, np.zeros([0, *start.shape]), {}, end - begin, float('nan'), False)
-    draws = np.concatenate(states)
-    rest = len(draws) - len(states[0])
-    rate = (end - after_first) / rest if rest else float('nan')
+    seconds = time.perf_counter() - begin
+    if compiler.failure is not None:
+        warnings.warn(compiler.failure, stacklevel=2)
+    if not chunks:
+        return Run(name, np.zeros([0, *start.shape]), {}, seconds, float('nan'), False)
+    (draws,), traced = joined(chunks)
     return Run(
         name,
         draws[num_warmup:],
-        {key: np.concatenate([t[key] for t in traces])[num_warmup:] for key in traces[0]},
-        end - begin,
-        rate * len(draws),
+        {key: value[num_warmup:] for key, value in traced.items()},
+        seconds,
+        seconds - sum(compiler.seconds.values()),
         is_complete,
     )

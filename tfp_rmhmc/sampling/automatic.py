@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+import time
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tfp_rmhmc.data_sum import SumOverData
 from tfp_rmhmc.metric import Fit, ScaleStructure
+from tfp_rmhmc.sampling.checkpoint import Checkpoint
+from tfp_rmhmc.sampling.compilation import Compiler
 from tfp_rmhmc.sampling.engine import Engine, Stretch, Tuning
 from tfp_rmhmc.sampling.problem import Problem
-from tfp_rmhmc.sampling.runner import Checkpoint
+from tfp_rmhmc.sampling.run import Run, Show, under
+from tfp_rmhmc.sampling.runner import Chunk
+from tfp_rmhmc.sampling.scales import LearnedScales
 from tfp_rmhmc.sampling.warmup import MAX_STEPS, STRETCH, Tuned, warm_up
 
 __all__ = ['AutomaticRun']
@@ -25,107 +29,80 @@ _MIN_STEPS_FOR_XLA = 25_000
 _FIRST_DRAW = 2**24
 
 
-class AutomaticRun:
-    """A run that has been warmed up, or will be, and goes on as long as one likes.
-
-    The random numbers of draw n depend on the seed and on n alone, so that draws do not depend on how often a run was
-    interrupted, continued or extended.
+class AutomaticRun(Run):
+    """A run of the default kernel.
 
     Args:
-      problem: the target and a start.
-      seed: int32[2].
+      problem, seed, compiler, checkpoint: as any run takes them.
+      num_burnin, num_adaptation: transitions of the warm-up.
+      step_size: the first one; None for a usual one.
       target_accept_prob: at which the step size aims.
-      jit_compile: whether XLA compiles the sampling; None for where it pays.
-      checkpoint: where the run is saved.
-
-    Attributes:
-      states: draws so far, unconstrained, each part `[n, chains, event...]`.
-      trace: of the draws, dict of `[n, chains]`.
-      tuned: what the warm-up found.
-      is_compiled: whether XLA compiled the sampling.
-      remarks: what the user should know, one sentence each.
+      trajectory_length: None to find it.
     """
+
+    kernel = 'auto'
 
     def __init__(
         self,
         problem: Problem,
         seed: tf.Tensor,
-        target_accept_prob: float,
-        jit_compile: bool | None,
+        compiler: Compiler,
         checkpoint: Checkpoint,
-    ):
-        self._problem, self._seed = problem, seed
-        self._target_accept_prob, self._jit_compile = target_accept_prob, jit_compile
-        self._checkpoint = checkpoint
-        self._engines: dict[Any, Engine] = {}
-        self.states: list[list[np.ndarray]] = []
-        self.traces: list[dict[str, np.ndarray]] = []
-        self.tuned: Tuned | None = None
-        self.is_compiled = bool(jit_compile)
-        self.remarks: list[str] = []
-
-    @property
-    def num_draws(self) -> int:
-        """So far, of each chain."""
-        return sum(len(parts[0]) for parts in self.states)
-
-    def warm_up(
-        self,
         num_burnin: int,
         num_adaptation: int,
         step_size: float | None,
+        target_accept_prob: float,
         trajectory_length: float | None,
-        show: Callable[[str, Stretch], None],
-    ) -> None:
-        """Finds metric, step size and length, unless a checkpoint has them."""
-        saved = self._checkpoint.load()
-        if saved:
-            self._restore(saved)
-            return
-        self.tuned = warm_up(
-            self._problem.start,
-            num_burnin,
-            num_adaptation,
-            step_size,
-            trajectory_length,
-            self._seed,
-            lambda structure: self._engine(structure, STRETCH, bool(self._jit_compile)),
-            show,
-        )
-        self._save()
+    ):
+        super().__init__(problem, seed, compiler, checkpoint)
+        self._plan = (num_burnin, num_adaptation, step_size, trajectory_length)
+        self._target_accept_prob = target_accept_prob
+        self._engines: dict[Any, _TimedEngine] = {}
+        self._found: Tuned | None = None
 
-    def draw(
-        self, num_draws: int, chunk_size: int, show: Callable[[str, Stretch], None], is_enough: Callable[[], bool]
-    ) -> bool:
-        """Goes on until there are `num_draws` of each chain, or enough; returns False if it was interrupted."""
-        assert self.tuned is not None
+    @property
+    def tuned(self) -> Tuned:
+        """What the warm-up found."""
+        assert self._found is not None
+        return self._found
+
+    def choice(self) -> str:
+        tuned = self.tuned
+        told = f'step size {tuned.step_size:.3g}, trajectory length {tuned.length:.3g}'
+        if tuned.transitions_per_draw > 1:
+            told += f', {tuned.transitions_per_draw} transitions a draw'
+        return f'learned separable metric ({self.scales()}), {told}'
+
+    def scales(self) -> LearnedScales:
+        return LearnedScales.of(self.tuned.fit, self.problem.coordinate_names())
+
+    def warmup_trace(self) -> dict[str, np.ndarray]:
+        return self.tuned.trace
+
+    def warmup_gradients(self) -> int:
+        return self.tuned.gradients
+
+    def _warm_up(self, saved: dict[str, np.ndarray], show: Show) -> None:
+        """Finds metric, step size and length, unless a checkpoint has them."""
+        if saved:
+            self._found = _restored(saved)
+            return
+
+        def engine_of(structure: ScaleStructure) -> Any:
+            return self._engine(structure, STRETCH, self.compiler.is_xla)
+
+        self._found = warm_up(
+            self.problem.start, *self._plan, self._seed, engine_of, lambda phase, stretch: show(phase, stretch.trace)
+        )
+        self.save()
+
+    def _stretch(self, count: int, num_draws: int, chunk_size: int) -> Chunk:
         tuned = self.tuned
         steps = num_draws * tuned.transitions_per_draw * max(1.0, tuned.length / tuned.step_size)
-        if self._jit_compile is None and not self.is_compiled:
-            self.is_compiled = steps >= _MIN_STEPS_FOR_XLA and self._may_compile()
-        try:
-            while self.num_draws < num_draws and not (self.states and is_enough()):
-                count = min(chunk_size, num_draws - self.num_draws)
-                stretch = self._stretch(tuned, count, chunk_size)
-                self.states.append(stretch.states)
-                self.traces.append(stretch.trace)
-                self._save()
-                show('sampling', stretch)
-        except KeyboardInterrupt:
-            if not self.states:
-                raise
-            return False
-        return True
-
-    def _may_compile(self) -> bool:
-        is_sum = isinstance(self._problem.target_log_prob_fn, SumOverData)
-        return not is_sum and not tf.config.list_physical_devices('GPU')
-
-    def _stretch(self, tuned: Tuned, count: int, chunk_size: int) -> Stretch:
+        self.compiler.prefer(self.compiler.is_xla or (steps >= _MIN_STEPS_FOR_XLA and self._may_compile()))
         log_step = float(np.log(tuned.step_size))
-        state = [parts[-1] for parts in self.states[-1]] if self.states else tuned.state
         arguments = (
-            state,
+            [parts[-1] for parts in self.chunks[-1].states] if self.chunks else tuned.state,
             tuned.fit.parameters,
             Tuning(log_step, log_step, 0.0, 0.0, 0.0),
             np.full(count * tuned.transitions_per_draw, tuned.length),
@@ -134,37 +111,36 @@ class AutomaticRun:
             False,
             MAX_STEPS,
         )
-        per_draw = tuned.transitions_per_draw
-        try:
-            return self._engine(tuned.fit.structure, chunk_size, self.is_compiled).run(*arguments).thinned(per_draw)
-        except Exception as error:  # anything that XLA cannot do; if the target is at fault, the graph raises too
-            if not self.is_compiled or self._jit_compile is not None:
-                raise
-            reason = str(error).strip().split('\n')[0][:200]
-            self.remarks.append(f'XLA could not compile the target, so it ran in a graph: {reason}')
-            self.is_compiled = False
-            return self._engine(tuned.fit.structure, chunk_size, False).run(*arguments).thinned(per_draw)
+        structure = tuned.fit.structure
+        stretch = self.compiler.call(lambda is_xla: self._engine(structure, chunk_size, is_xla).run(*arguments))
+        draws = stretch.thinned(tuned.transitions_per_draw)
+        return Chunk(draws.states, draws.trace)
 
-    def _engine(self, structure: ScaleStructure, size: int, jit_compile: bool) -> Engine:
-        key = (structure, size, jit_compile)
+    def _may_compile(self) -> bool:
+        is_sum = isinstance(self.problem.target_log_prob_fn, SumOverData)
+        return not is_sum and not tf.config.list_physical_devices('GPU')
+
+    def _engine(self, structure: ScaleStructure, size: int, is_xla: bool) -> _TimedEngine:
+        key = (structure, size, is_xla)
         if key not in self._engines:
-            target = self._problem.target_log_prob_fn
-            self._engines[key] = Engine(target, structure, size, jit_compile, self._target_accept_prob)
+            engine = Engine(self.problem.target_log_prob_fn, structure, size, is_xla, self._target_accept_prob)
+            self._engines[key] = _TimedEngine(engine, self.compiler)
         return self._engines[key]
 
-    def joined(self) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-        """All draws and their trace."""
-        states = [np.concatenate([parts[i] for parts in self.states]) for i in range(len(self._problem.start))]
-        return states, {key: np.concatenate([t[key] for t in self.traces]) for key in self.traces[0]}
-
-    def _save(self) -> None:
-        if self._checkpoint.is_wanted:
-            self._checkpoint.save(self._saved())
+    def _compiling(self) -> dict[str, float]:
+        """Seconds that the first calls of programs took longer than others did for as many steps."""
+        calls = [(key[-1], call) for key, engine in self._engines.items() for call in engine.calls]
+        found = {'warmup': 0.0, 'sampling': 0.0}
+        for is_xla, call in calls:
+            if call.is_first:
+                others = [c.seconds / c.steps for kind, c in calls if kind == is_xla and not c.is_first]
+                rate = float(np.median(others)) if others else 0.0
+                found[call.phase] += max(0.0, call.seconds - rate * call.steps)
+        return found
 
     def _saved(self) -> dict[str, np.ndarray]:
-        """The run as arrays."""
+        """What the warm-up found, as arrays."""
         tuned = self.tuned
-        assert tuned is not None
         structure = tuned.fit.structure
         described = {
             'blocks': structure.blocks,
@@ -183,39 +159,45 @@ class AutomaticRun:
         saved |= {f'warmup.{key}': value for key, value in tuned.trace.items()}
         for b, parameters in enumerate(tuned.fit.parameters):
             saved |= {f'metric.{b}.{key}': value for key, value in parameters.items()}
-        if self.states:
-            states, traced = self.joined()
-            saved |= {f'state.{i}': part for i, part in enumerate(states)}
-            saved |= {f'trace.{key}': value for key, value in traced.items()}
         return saved
 
-    def _restore(self, saved: dict[str, np.ndarray]) -> None:
-        def under(prefix: str) -> dict[str, np.ndarray]:
-            return {key.removeprefix(prefix): value for key, value in saved.items() if key.startswith(prefix)}
 
-        described = json.loads(str(saved['tuned']))
-        structure = ScaleStructure(*[tuple(map(tuple, described[key])) for key in ('blocks', 'setters')])
-        where = described['residual_coordinates']
-        fit = Fit(
-            structure,
-            [under(f'metric.{b}.') for b in range(len(structure.blocks))],
-            {(i, j): value for i, j, value in described['exponents']},
-            described['gain'],
-            described['residual'],
-            None if where is None else tuple(where),
-        )
-        start = under('start.')
-        state = [start[str(i)] for i in range(len(start))]
-        self.tuned = Tuned(
-            state,
-            fit,
-            described['step_size'],
-            described['length'],
-            described['transitions_per_draw'],
-            described['gradients'],
-            under('warmup.'),
-        )
-        parts = under('state.')
-        if parts:
-            self.states = [[parts[str(i)] for i in range(len(parts))]]
-            self.traces = [under('trace.')]
+def _restored(saved: dict[str, np.ndarray]) -> Tuned:
+    """The inverse of `_saved`."""
+    described = json.loads(str(saved['tuned']))
+    structure = ScaleStructure(*[tuple(map(tuple, described[key])) for key in ('blocks', 'setters')])
+    where = described['residual_coordinates']
+    fit = Fit(
+        structure,
+        [under(saved, f'metric.{b}.') for b in range(len(structure.blocks))],
+        {(i, j): value for i, j, value in described['exponents']},
+        described['gain'],
+        described['residual'],
+        None if where is None else tuple(where),
+    )
+    start = under(saved, 'start.')
+    state = [start[str(i)] for i in range(len(start))]
+    numbers = {key: described[key] for key in ('step_size', 'length', 'transitions_per_draw', 'gradients')}
+    return Tuned(state=state, fit=fit, trace=under(saved, 'warmup.'), **numbers)
+
+
+class _Call(NamedTuple):
+    phase: str
+    is_first: bool
+    seconds: float
+    steps: int
+
+
+class _TimedEngine:
+    """An engine that remembers how long its calls took."""
+
+    def __init__(self, engine: Engine, compiler: Compiler):
+        self._engine, self._compiler = engine, compiler
+        self.calls: list[_Call] = []
+
+    def run(self, *arguments: Any) -> Stretch:
+        begin = time.perf_counter()
+        stretch = self._engine.run(*arguments)
+        steps = max(1, int(stretch.trace['n_steps'][:, 0].sum()))
+        self.calls.append(_Call(self._compiler.phase, not self.calls, time.perf_counter() - begin, steps))
+        return stretch

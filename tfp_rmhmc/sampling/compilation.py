@@ -1,10 +1,12 @@
-"""Whether XLA should compile a run."""
+"""Whether XLA should compile a run, and what is done where it cannot."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
@@ -14,7 +16,61 @@ from tfp_rmhmc.linalg import are_arrowheads
 from tfp_rmhmc.metric import DenseMetric, Metric, SoftAbsMetric
 from tfp_rmhmc.state import StateLayout, state_parts
 
-__all__ = ['prefers_xla']
+__all__ = ['Compiler', 'prefers_xla']
+
+_T = TypeVar('_T')
+
+
+class Compiler:
+    """Which compiler the programs of a run go to: XLA, or a graph. What XLA could not do once is not tried again.
+
+    Args:
+      jit_compile: whether XLA compiles; None where `prefer` says so, and then a graph takes over if XLA cannot.
+      seconds: where the time of tracing and compiling is added up, by phase.
+
+    Attributes:
+      is_xla: whether programs go to XLA.
+      is_forced: whether the user chose.
+      failure: why XLA could not compile the run, in one sentence, or None.
+      seconds: that tracing and compiling took, by phase.
+      phase: to which they are counted.
+    """
+
+    def __init__(self, jit_compile: bool | None, seconds: dict[str, float] | None = None):
+        self.is_forced = jit_compile is not None
+        self.is_xla = bool(jit_compile)
+        self.failure: str | None = None
+        self.seconds = {'warmup': 0.0, 'sampling': 0.0} if seconds is None else seconds
+        self.phase = 'warmup'
+
+    def prefer(self, is_xla: bool) -> None:
+        """What to do from now on, unless the user chose, or XLA failed before."""
+        if not self.is_forced and self.failure is None:
+            self.is_xla = is_xla
+
+    def call(self, program: Callable[[bool], _T]) -> _T:
+        """`program(is_xla)`, with False after XLA has failed."""
+        try:
+            return program(self.is_xla)
+        except Exception as error:  # anything that XLA cannot do; if the target is at fault, the graph raises too
+            if self.is_forced or not self.is_xla:
+                raise
+            # XLA's messages hold names of graphs that are hundreds of letters long.
+            reason = re.sub(r'\S{50,}', '...', str(error).strip().split('\n')[0])[:200]
+            self.is_xla = False
+            result = program(False)
+            self.failure = f'XLA could not compile the target, so it ran in a graph: {reason}'
+            return result
+
+    def saved(self) -> dict[str, np.ndarray]:
+        """As arrays, for a checkpoint."""
+        return {'compiler.is_xla': np.array(self.is_xla), 'compiler.failure': np.array(self.failure or '')}
+
+    def restore(self, saved: dict[str, np.ndarray]) -> None:
+        """What was known when `saved` was made."""
+        if not self.is_forced:
+            self.is_xla = bool(saved['compiler.is_xla'])
+            self.failure = str(saved['compiler.failure']) or None
 
 
 class _Factorisation(NamedTuple):

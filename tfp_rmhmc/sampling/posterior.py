@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 import os
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,27 +14,23 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_rmhmc.argument import check_choice, check_flag, check_instance, check_integer, check_positive, shown
-from tfp_rmhmc.diagnostic import trace
-from tfp_rmhmc.metric import Metric, MongeMetric, SoftAbsMetric
+from tfp_rmhmc.metric import Metric
 from tfp_rmhmc.noise import seed_words, split_seed
 from tfp_rmhmc.sampling.automatic import AutomaticRun
-from tfp_rmhmc.sampling.compilation import prefers_xla
-from tfp_rmhmc.sampling.continuation import drawn, show_chunk, shown_by
-from tfp_rmhmc.sampling.problem import Problem, problem_of
+from tfp_rmhmc.sampling.by_name import NamedRun
+from tfp_rmhmc.sampling.checkpoint import Checkpoint
+from tfp_rmhmc.sampling.compilation import Compiler
+from tfp_rmhmc.sampling.continuation import drawn
+from tfp_rmhmc.sampling.identity import identity_of
+from tfp_rmhmc.sampling.problem import problem_of
+from tfp_rmhmc.sampling.progress import progress_bar, shown_by
 from tfp_rmhmc.sampling.result import PosteriorDraws
-from tfp_rmhmc.sampling.runner import Checkpoint, Chunk, progress_bar, run_chunks
-from tfp_rmhmc.sampling.scheme import KERNELS, adaptive_kernel
+from tfp_rmhmc.sampling.run import Run
+from tfp_rmhmc.sampling.scheme import KERNELS
 from tfp_rmhmc.state import check_parts
 
 __all__ = ['sample_posterior']
 
-# In coordinates scaled to unit deviation, eigenvalues below 1/4 are lifted to it: no step is much longer than the
-# posterior is wide, and the metric is smooth where the Hessian changes sign. Measured: on centred eight schools, a
-# value of 20 needs a step size 20 times smaller than a value of 1 does. On the funnel, a value of 1 explores the mouth
-# three times more slowly than a value of 8 does.
-_SCALED_ALPHA = 4.0
-# Above this dimension the default metric is not made of the Hessian, which would cost too much.
-_MAX_DENSE = 200
 # Of the default kernel. Its best acceptance is higher than HMC's: what a step costs is one gradient, whatever the metric.
 _ACCEPTANCE = 0.85
 
@@ -46,6 +43,8 @@ def sample_posterior(
     kernel: str = 'auto',
     metric: Metric | None = None,
     initial_state: Any = None,
+    bijector: Any = None,
+    names: Sequence[str] | None = None,
     num_burnin: int | None = None,
     num_adaptation: int | None = None,
     step_size: float | None = None,
@@ -85,6 +84,10 @@ def sample_posterior(
         that are scaled to unit standard deviation, as seen in the burn-in. HMC and NUTS use the same scaling.
       initial_state: `[num_chains, ...]`, in the model's structure and space; by default uniform on (-2, 2) in the
         unconstrained space.
+      bijector: for a log density of constrained values with flat priors: a `tfb.Bijector`, or one for each part of
+        `initial_state` in the same structure, None where there is no constraint. `model` and `initial_state` then are in
+        the constrained space, as the draws are; the log Jacobian is added. A `metric` is in the unconstrained one.
+      names: of a log density's state parts.
       num_burnin: transitions in the beginning, with short trajectories; may be 0. By default 100, and 200 for kernels other
         than `'auto'`.
       num_adaptation: transitions in which metric, step size and length are found; may be 0. By default 800, and 200 for
@@ -93,19 +96,21 @@ def sample_posterior(
       target_accept_prob: the acceptance probability that adaptation aims at; by default 0.85, 0.9 for the implicit kernel,
         and 0.8 for the others.
       trajectory_length: mean integration time; by default it is found, and 2 pi for kernels other than `'auto'`.
-      target_ess: if given, drawing ends when the least bulk effective sample size reaches it; `'auto'` only.
-      seed: an int (of at most 62 bits; each is another seed) or int32[2]; None for a different one each time.
+      target_ess: if given, drawing ends when the least bulk effective sample size reaches it.
+      seed: an int (of at most 62 bits; each is another seed) or int32[2]; None for a different one each time, or that of
+        the checkpoint if there is one.
       jit_compile: whether XLA compiles the run. By default it does where that is expected to be faster, if XLA is able to.
         The result says whether it did.
       chunk_size: draws between updates of the progress bar and between checkpoints.
       progress: whether to show a bar; by default in terminals and notebooks, if tqdm is installed.
-      checkpoint_dir: if given, the run is saved there after each chunk, and a run that was killed goes on from there to the
-        same draws.
+      checkpoint_dir: if given, the run is saved there after each chunk, and a run that was killed, or shall have more
+        draws, goes on from there to the draws of one run. One process at a time may use it.
       **pins: observed values of the model's variables.
 
     Returns:
       `PosteriorDraws`. A warning says what looks wrong, if anything does.
     """
+    begin = time.perf_counter()
     check_choice('kernel', kernel, ['auto', *KERNELS])
     if metric is not None:
         check_instance('metric', metric, Metric, 'None or a `tfp_rmhmc.Metric`')
@@ -126,8 +131,6 @@ def sample_posterior(
         raise ValueError(f'`target_accept_prob` must be below 1, got {target_accept_prob!r}.')
     step_size, target_accept_prob = _float(step_size), _float(target_accept_prob)
     trajectory_length, target_ess = _float(trajectory_length), _float(target_ess)
-    if target_ess is not None and not is_automatic:
-        raise ValueError(f"`target_ess` needs kernel='auto', got kernel {kernel!r}.")
     is_joint = isinstance(model, tfp.distributions.JointDistribution)
     is_model = is_joint or callable(model) or (hasattr(model, 'target_log_prob_fn') and hasattr(model, 'initial_state'))
     if not is_model:
@@ -149,34 +152,34 @@ def sample_posterior(
         ('chunk_size', chunk_size, 1),
     ]:
         check_integer(name, value, least)
-    seed = seed_words('seed', seed)
-    start_seed, run_seed = split_seed(seed)
-    problem = problem_of(model, num_chains, initial_state, start_seed, pins)
-    settings = {
-        'chains': num_chains,
-        'kernel': kernel,
-        'metric': metric,
-        'burn-in': num_burnin,
-        'adaptation': num_adaptation,
-        'step size': step_size,
-        'target acceptance': target_accept_prob,
-        'trajectory length': trajectory_length,
-    }
+    checkpoint = Checkpoint(checkpoint_dir)
     bar = progress_bar(num_burnin + num_adaptation + num_draws, progress)
-    begin = time.perf_counter()
-    if is_automatic:
-        checkpoint = Checkpoint(checkpoint_dir, _fingerprint(problem, settings, seed))
-        accept = _ACCEPTANCE if target_accept_prob is None else target_accept_prob
-        run = AutomaticRun(problem, run_seed, accept, jit_compile, checkpoint)
-        run.warm_up(num_burnin, num_adaptation, step_size, trajectory_length, shown_by(bar))
-        result = drawn(run, problem, num_draws, chunk_size, target_ess, bar, begin)
-    else:
-        whole = settings | {'draws': num_draws, 'chunk size': chunk_size}
-        checkpoint = Checkpoint(checkpoint_dir, _fingerprint(problem, whole, seed))
-        numbers = (num_draws, num_burnin, num_adaptation, chunk_size)
-        options = (metric, step_size, target_accept_prob, trajectory_length)
-        result = _by_name(problem, kernel, numbers, options, run_seed, jit_compile, bar, checkpoint)
-        result.seconds['total'] = time.perf_counter() - begin
+    with contextlib.closing(bar), checkpoint.held():
+        saved = checkpoint.load()
+        seed = _seed_of(seed, saved)
+        start_seed, run_seed = split_seed(seed)
+        problem = problem_of(model, num_chains, initial_state, start_seed, pins, bijector, names)
+        if checkpoint.is_wanted:
+            settings = {
+                'kernel': kernel,
+                'burn-in': num_burnin,
+                'adaptation': num_adaptation,
+                'step size': step_size,
+                'target acceptance': target_accept_prob,
+                'trajectory length': trajectory_length,
+            }
+            checkpoint.claim(identity_of(problem, settings, seed, metric), seed, saved)
+        common = (problem, run_seed, Compiler(jit_compile), checkpoint)
+        run: Run
+        if is_automatic:
+            accept = _ACCEPTANCE if target_accept_prob is None else target_accept_prob
+            run = AutomaticRun(*common, num_burnin, num_adaptation, step_size, accept, trajectory_length)
+        else:
+            numbers = (num_burnin, num_adaptation, chunk_size)
+            run = NamedRun(*common, kernel, *numbers, metric, step_size, target_accept_prob, trajectory_length)
+        run.seconds['setup'] = time.perf_counter() - begin
+        run.warm_up(saved, shown_by(bar))
+        result = drawn(run, num_draws, chunk_size, target_ess, bar)
     for sentence in result.problems():
         warnings.warn(sentence, stacklevel=2)
     return result
@@ -186,104 +189,6 @@ def _float(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _by_name(
-    problem: Problem,
-    kernel: str,
-    numbers: tuple[int, int, int, int],
-    options: tuple[Any, ...],
-    run_seed: tf.Tensor,
-    jit_compile: bool | None,
-    bar: Any,
-    checkpoint: Checkpoint,
-) -> PosteriorDraws:
-    """A run of one of `KERNELS`: two windows of HMC, then the kernel with an adapted step size.
-
-    Args:
-      problem: the target and a start.
-      kernel: by name.
-      numbers: of draws, transitions of burn-in and adaptation, and draws of a chunk.
-      options: metric, step size, acceptance and length, as `sample_posterior` takes them.
-      run_seed: int32[2].
-      jit_compile: as `sample_posterior` takes it.
-      bar: of progress.
-      checkpoint: where the run is saved.
-    """
-    num_draws, num_burnin, num_adaptation, chunk_size = numbers
-    metric, step_size, target_accept_prob, trajectory_length = options
-    dtype = problem.start[0].dtype
-    common: dict[str, Any] = {
-        'chunk_size': chunk_size,
-        'may_fall_back': jit_compile is None,
-        'saved': checkpoint.load(),
-        'checkpoint': checkpoint,
-    }
-
-    def run(kernel: Any, start: list[tf.Tensor], num: int, prefix: str, index: int, jit: bool) -> Chunk:
-        """Runs all chunks of a phase and joins them."""
-        phase_seed = tf.constant([index, 0]) + run_seed
-        parts, traces = [], []
-        for states, chunk_trace, is_compiled in run_chunks(
-            kernel, trace, start, num, seed=phase_seed, jit_compile=jit, prefix=prefix, **common
-        ):
-            parts.append(states)
-            traces.append(chunk_trace)
-            show_chunk(bar, prefix, chunk_trace, sum(int(t['diverging'].sum()) for t in traces), is_compiled)
-        joined = {key: np.concatenate([t[key] for t in traces]) for key in traces[0]}
-        return Chunk([np.concatenate([p[i] for p in parts]) for i in range(len(start))], joined, is_compiled)
-
-    gradients = 0
-    # Two windows: the first finds some of the scales, and with these the second can find the rest.
-    for index, num in enumerate((num_burnin // 2, num_burnin - num_burnin // 2)):
-        if num:
-            burnin = adaptive_kernel('hmc', problem.target_log_prob_fn, dtype, num, mean_length=1.0 + index)
-            states, burnt, _ = run(burnin, problem.start, num, f'burn-in {index + 1}', index, bool(jit_compile))
-            gradients += int(burnt['n_steps'].sum())
-            problem = problem.scaled(_scale_of(states, metric), [tf.constant(part[-1]) for part in states])
-    dimension = sum(math.prod(part.shape[1:]) for part in problem.start)
-    if metric is None and kernel in ('explicit', 'implicit', 'rnuts'):
-        metric = SoftAbsMetric(_SCALED_ALPHA) if dimension <= _MAX_DENSE else MongeMetric(dimension**-0.5)
-    main = adaptive_kernel(
-        kernel,
-        problem.target_log_prob_fn,
-        dtype,
-        num_adaptation,
-        metric,
-        step_size,
-        target_accept_prob,
-        trajectory_length,
-    )
-    jit = prefers_xla(problem.target_log_prob_fn, problem.start, metric) if jit_compile is None else jit_compile
-    states, traced, is_compiled = run(main, problem.start, num_adaptation + num_draws, 'sampling', 2, jit)
-    bar.close()
-    warmup = {key: value[:num_adaptation] for key, value in traced.items()}
-    kept = {key: value[num_adaptation:] for key, value in traced.items()}
-    return PosteriorDraws(
-        draws=problem.constrain([tf.constant(part[num_adaptation:]) for part in states]),
-        trace=kept,
-        warmup=warmup,
-        names=problem.names,
-        seconds={},
-        is_compiled=is_compiled,
-        gradients={'warmup': gradients + int(warmup['n_steps'].sum()), 'sampling': int(kept['n_steps'].sum())},
-        choice=f'kernel {kernel!r}' + ('' if metric is None else f', {type(metric).__name__}'),
-    )
-
-
-def _scale_of(states: list[np.ndarray], metric: Metric | None) -> list[np.ndarray]:
-    """Standard deviations of the burn-in's second half; ones if the user gave a metric (for unscaled states)."""
-    if metric is not None:
-        return [np.ones(part.shape[2:]) for part in states]
-    deviations = [part[len(part) // 2 :].std(axis=(0, 1)) for part in states]
-    return [np.where((d > 0) & np.isfinite(d), d, 1.0) for d in deviations]
-
-
-def _fingerprint(problem: Problem, settings: dict[str, Any], seed: tf.Tensor) -> str:
-    """Everything that the draws depend on, one item a line: if any of it changes, a checkpoint is useless.
-
-    A model is identified by its log density at the start, to the last digit.
-    """
-    log_prob = np.asarray(problem.target_log_prob_fn(*problem.start))
-    lines = [f'{name}: {value!r}' for name, value in settings.items()]
-    lines += [f'seed: {np.asarray(seed).tolist()}', f'variables: {problem.names}', f'dtype: {log_prob.dtype}']
-    lines += [f'log density at the start: {log_prob.tolist()}']
-    return '\n'.join(line.replace('\n', ' ') for line in lines)
+def _seed_of(seed: Any, saved: dict[str, np.ndarray]) -> np.ndarray:
+    """int32[2]: what the user gave; or, if None, that of the run that goes on, or a new one."""
+    return saved['seed'] if seed is None and saved else np.asarray(seed_words('seed', seed))

@@ -28,18 +28,23 @@ class Problem:
       start: list of parts, each `[num_chains, event...]`.
       constrain: maps parts (with any leading dimensions before the chains') to the model's own structure and space.
       names: one for each tensor of that structure, in `tf.nest.flatten` order.
+      log_prob_parts: each variable's share of the log density at unconstrained parts, by name, where that is known.
     """
 
     target_log_prob_fn: Callable[..., tf.Tensor]
     start: list[tf.Tensor]
     constrain: Callable[[list[tf.Tensor]], Any]
     names: list[str]
+    log_prob_parts: Callable[[list[tf.Tensor]], dict[str, tf.Tensor]] | None = None
+
+    def part_names(self) -> list[str]:
+        """A name for each unconstrained part."""
+        return self.names if len(self.names) == len(self.start) else [f'x{i}' for i in range(len(self.start))]
 
     def coordinate_names(self) -> list[str]:
         """A name for each coordinate of the flat unconstrained state: `mu`, `theta[0]`, ..."""
         found = []
-        names = self.names if len(self.names) == len(self.start) else [f'x{i}' for i in range(len(self.start))]
-        for name, part in zip(names, self.start, strict=True):
+        for name, part in zip(self.part_names(), self.start, strict=True):
             event = part.shape[1:].as_list()
             found += [f'{name}[{",".join(map(str, index))}]' if event else name for index in np.ndindex(*event)]
         return found
@@ -60,9 +65,20 @@ class Problem:
         )
 
 
-def problem_of(model: Any, num_chains: int, initial_state: Any, seed: tf.Tensor, pins: dict[str, Any]) -> Problem:
+def problem_of(
+    model: Any,
+    num_chains: int,
+    initial_state: Any,
+    seed: tf.Tensor,
+    pins: dict[str, Any],
+    bijector: Any = None,
+    names: Any = None,
+) -> Problem:
     """The problem that `sample_posterior`'s arguments describe; raises an error of one sentence if they are wrong."""
     if isinstance(model, tfp.distributions.JointDistribution):
+        if bijector is not None or names is not None:
+            name, value = ('names', names) if bijector is None else ('bijector', bijector)
+            raise ValueError(f'`{name}` is for log densities, got {value!r} with a joint distribution, which has its own.')
         problem = _from_joint_distribution(model, num_chains, initial_state, seed, pins)
     elif pins:
         raise ValueError(
@@ -70,27 +86,72 @@ def problem_of(model: Any, num_chains: int, initial_state: Any, seed: tf.Tensor,
         )
     elif hasattr(model, 'target_log_prob_fn') and hasattr(model, 'initial_state'):
         start = model.initial_state(num_chains, seed) if initial_state is None else initial_state
-        problem = _from_log_density(model.target_log_prob_fn, num_chains, start)
+        problem = _from_log_density(model.target_log_prob_fn, num_chains, start, bijector)
         problem = dataclasses.replace(problem, names=list(getattr(model, 'names', problem.names)))
     elif callable(model):
         if initial_state is None:
             raise ValueError('`initial_state` must be given with a log density, shaped [num_chains, ...]; got None.')
-        problem = _from_log_density(model, num_chains, initial_state)
+        problem = _from_log_density(model, num_chains, initial_state, bijector)
     else:
         raise TypeError(f'`model` must be a joint distribution, a log density or a posterior, got {model!r}.')
+    if names is not None:
+        if isinstance(names, str) or len(names) != len(problem.start) or len(set(names)) != len(names):
+            raise ValueError(
+                f'`names` must be {len(problem.start)} different names, one for each state part, got {names!r}.'
+            )
+        problem = dataclasses.replace(problem, names=[str(name) for name in names])
     _check_start(problem)
     return problem
 
 
-def _from_log_density(log_prob_fn: Callable[..., tf.Tensor], num_chains: int, initial_state: Any) -> Problem:
-    structure = initial_state
+def _from_log_density(log_prob_fn: Callable[..., tf.Tensor], num_chains: int, initial_state: Any, bijector: Any) -> Problem:
     parts = [tf.convert_to_tensor(part) for part in tf.nest.flatten(initial_state)]
     for part in parts:
         if part.shape.rank == 0 or part.shape[0] != num_chains:
             raise ValueError(
                 f'`initial_state` must have {num_chains} chains as its first dimension, got a part of shape {part.shape}.'
             )
-    return Problem(log_prob_fn, parts, lambda y: tf.nest.pack_sequence_as(structure, y), names_of(structure))
+    names = names_of(initial_state)
+    if bijector is None:
+        return Problem(log_prob_fn, parts, lambda y: tf.nest.pack_sequence_as(initial_state, y), names)
+    bijectors = _bijectors_of(bijector, initial_state)
+    ndims = [b.inverse_event_ndims(part.shape.rank - 1) for b, part in zip(bijectors, parts, strict=True)]
+
+    def forward(parts: Any) -> list[tf.Tensor]:
+        return [b.forward(part) for b, part in zip(bijectors, parts, strict=True)]
+
+    def log_jacobian(*parts: tf.Tensor) -> tf.Tensor:
+        return tf.add_n(
+            [
+                # A constant Jacobian comes without the chains' dimension.
+                b.forward_log_det_jacobian(part, event_ndims=n)
+                + tf.zeros(tf.shape(part)[: part.shape.rank - n], part.dtype)
+                for b, part, n in zip(bijectors, parts, ndims, strict=True)
+            ]
+        )
+
+    def target(*parts: tf.Tensor) -> tf.Tensor:
+        return log_prob_fn(*forward(parts)) + log_jacobian(*parts)
+
+    return Problem(
+        log_prob_fn.of(forward, log_jacobian) if isinstance(log_prob_fn, SumOverData) else target,
+        [tf.identity(b.inverse(part)) for b, part in zip(bijectors, parts, strict=True)],
+        lambda y: tf.nest.pack_sequence_as(initial_state, forward(y)),
+        names,
+    )
+
+
+def _bijectors_of(bijector: Any, initial_state: Any) -> list[Any]:
+    """One for each part of a state; None stands for the identity."""
+    bijectors = [bijector] if isinstance(bijector, tfp.bijectors.Bijector) else tf.nest.flatten(bijector)
+    is_known = all(b is None or isinstance(b, tfp.bijectors.Bijector) for b in bijectors)
+    has_names = not isinstance(initial_state, dict) or (isinstance(bijector, dict) and set(bijector) == set(initial_state))
+    if not is_known or not has_names or len(bijectors) != len(tf.nest.flatten(initial_state)):
+        raise ValueError(
+            '`bijector` must be a `tfb.Bijector` for each part of `initial_state`, in the same structure, with None where '
+            f'there is no constraint; got {bijector!r}.'
+        )
+    return [tfp.bijectors.Identity() if b is None else b for b in bijectors]
 
 
 def _from_joint_distribution(
@@ -108,7 +169,7 @@ def _from_joint_distribution(
                 f'`initial_state` must have {num_chains} chains as its first dimension, got shapes '
                 f'{[part.shape.as_list() for part in tf.nest.flatten(initial)]}.'
             )
-    return Problem(pinned.target_log_prob_fn, start, pinned.constrain, pinned.names)
+    return Problem(pinned.target_log_prob_fn, start, pinned.constrain, pinned.names, pinned.log_prob_parts)
 
 
 def _near_zero(
@@ -119,19 +180,29 @@ def _near_zero(
     start = [
         np.zeros([num_chains, *shape.as_list()], dtype.as_numpy_dtype) for shape, dtype in zip(shapes, dtypes, strict=True)
     ]
+    # Traced once: eagerly, an auto-batched model would be traced in each attempt.
+    specs = [tf.TensorSpec(part.shape, part.dtype) for part in start]
+    log_prob = tf.function(lambda *parts: tf.convert_to_tensor(log_prob_fn(*parts)), autograph=False)
+    program = log_prob.get_concrete_function(*specs)
     for attempt in range(_MAX_TRIES):
         rng = np.random.default_rng([*np.asarray(seed).view(np.uint32), attempt])
         for part in start:
             part[~is_good] = rng.uniform(-2.0, 2.0, size=part[~is_good].shape)
-        is_good |= np.isfinite(tf.convert_to_tensor(log_prob_fn(*start)).numpy())
+        is_good |= np.isfinite(program(*[tf.constant(part) for part in start]).numpy())
         if is_good.all():
             break
     return [tf.constant(part) for part in start]
 
 
 def _check_start(problem: Problem) -> None:
-    if not all(np.all(np.isfinite(part)) for part in problem.start):
-        raise ValueError('`initial_state` must be finite and inside the support of every variable; it is not.')
+    """Raises an error of one sentence that names the variable if a chain cannot leave its start."""
+    for name, part in zip(problem.part_names(), problem.start, strict=True):
+        chain = _first_bad_chain(part)
+        if chain is not None:
+            raise ValueError(
+                f'`initial_state` must be finite and inside the support of every variable; that of `{name}` is not in '
+                f'chain {chain}.'
+            )
     with tf.GradientTape() as tape:
         tape.watch(problem.start)
         log_prob = tf.convert_to_tensor(problem.target_log_prob_fn(*problem.start))
@@ -139,9 +210,39 @@ def _check_start(problem: Problem) -> None:
         raise ValueError(
             f'The log density must be one value for each of {problem.start[0].shape[0]} chains, got shape {log_prob.shape}.'
         )
-    for name, gradient in zip(problem.names, tape.gradient(log_prob, problem.start), strict=False):
+    gradients = {}
+    for name, gradient in zip(problem.part_names(), tape.gradient(log_prob, problem.start), strict=True):
         if gradient is None:
             raise ValueError(f'The log density has no gradient with respect to `{name}`.')
-    bad = np.flatnonzero(~np.isfinite(log_prob.numpy()))
-    if bad.size:
-        raise ValueError(f'The log density at the start of chain {bad[0]} is {log_prob.numpy()[bad[0]]}, not finite.')
+        gradients[name] = tf.convert_to_tensor(gradient)  # that of `tf.gather` is none
+    chain = _first_bad_chain(log_prob)
+    if chain is not None:
+        shares = problem.log_prob_parts(problem.start) if problem.log_prob_parts is not None else {}
+        culprits = [
+            name for name, share in shares.items() if not np.isfinite(np.broadcast_to(share, log_prob.shape)[chain])
+        ]
+        reason = f': that of {_quoted(culprits)} is not'
+        if not culprits:
+            culprits = [name for name, gradient in gradients.items() if not np.all(np.isfinite(gradient[chain]))]
+            reason = f', nor is its gradient with respect to {_quoted(culprits)}'
+        raise ValueError(
+            f'The log density at the start of chain {chain} is {log_prob.numpy()[chain]}, not finite'
+            f'{reason if culprits else ""}.'
+        )
+    for name, gradient in gradients.items():
+        chain = _first_bad_chain(gradient)
+        if chain is not None:
+            raise ValueError(
+                f'The gradient of the log density with respect to `{name}` is not finite at the start of chain {chain}, '
+                'which could never leave it.'
+            )
+
+
+def _first_bad_chain(x: tf.Tensor) -> int | None:
+    """The first chain of `[chains, ...]` with a number that is not finite, if there is one."""
+    bad = np.flatnonzero(~np.all(np.isfinite(np.reshape(x, [len(x), -1])), axis=-1))
+    return int(bad[0]) if bad.size else None
+
+
+def _quoted(names: list[str]) -> str:
+    return ', '.join(f'`{name}`' for name in names)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import inspect
 import json
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import tensorflow_probability as tfp
 
 from tfp_rmhmc.argument import check_flag, check_instance, check_integer
 from tfp_rmhmc.integrator import Status
+from tfp_rmhmc.sampling import advice, plot
 from tfp_rmhmc.sampling.scales import LearnedScales
 
 __all__ = ['PosteriorDraws', 'least_bulk_ess']
@@ -31,11 +33,13 @@ class PosteriorDraws:
         `step_size`, `diverging`, `energy`, `status`, `n_steps`, `metric_evaluations` and others.
       warmup: the trace of the adaptation phase, in the same form.
       names: of the variables, in `tf.nest.flatten` order of `draws`.
-      seconds: dict in which `'total'` is the wall time, compilation included.
+      seconds: dict of wall times: `'compiling'` (tracing included; estimated for the default kernel), `'warmup'` and
+        `'sampling'` without that, and `'total'`.
       is_compiled: True if XLA compiled the run, False if it ran in a plain graph.
       is_partial: True if the run was interrupted before it had all draws.
       gradients: dict with the number of gradients of the log density, or of steps, of `'warmup'` and `'sampling'`, all
         chains together.
+      kernel: the name of the kernel, as `sample_posterior` takes it.
       choice: what made the draws, and what the default kernel chose, in words.
       remarks: what else is worth knowing, one sentence each.
       scales: what the default kernel learned; see `learned_scales`.
@@ -50,6 +54,7 @@ class PosteriorDraws:
     is_compiled: bool = False
     is_partial: bool = False
     gradients: dict[str, int] = dataclasses.field(default_factory=dict)
+    kernel: str = 'auto'
     choice: str = ''
     remarks: list[str] = dataclasses.field(default_factory=list)
     scales: LearnedScales | None = None
@@ -71,10 +76,7 @@ class PosteriorDraws:
         if progress is not None:
             check_flag('progress', progress)
         if self.extend_fn is None:
-            raise ValueError(
-                f"Only draws of kernel='auto' that were made in this process can be extended; these are of "
-                f'{self.choice or "another kernel"}.'
-            )
+            raise ValueError('Only draws that were made in this process can be extended; these were not.')
         return self.extend_fn(num_draws, progress)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -88,6 +90,7 @@ class PosteriorDraws:
             'is_compiled': self.is_compiled,
             'is_partial': self.is_partial,
             'gradients': self.gradients,
+            'kernel': self.kernel,
             'choice': self.choice,
             'remarks': self.remarks,
             'scales': None if self.scales is None else self.scales.to_json(),
@@ -161,17 +164,66 @@ class PosteriorDraws:
             if value.any()
         ]
 
+    def plot_trace(self, names: Sequence[str] | None = None, max_coordinates: int = 8) -> Any:
+        """A row for each coordinate: its histogram by chain, and its draws in order, divergences marked below.
+
+        Args:
+          names: of variables; all by default.
+          max_coordinates: rows at most; the coordinates with the largest R-hat are shown.
+
+        Returns:
+          Matplotlib's axes, `[rows, 2]`. Needs matplotlib.
+        """
+        return plot.trace(self._shown(names, max_coordinates), self.trace['diverging'])
+
+    def plot_pairs(self, names: Sequence[str] | None = None, max_coordinates: int = 5) -> Any:
+        """Draws of coordinates against each other, those at the end of diverging trajectories marked.
+
+        Args:
+          names: of variables; all by default.
+          max_coordinates: rows at most; the coordinates with the largest R-hat are shown.
+
+        Returns:
+          Matplotlib's axes, `[rows, rows]`. Needs matplotlib.
+        """
+        return plot.pairs(self._shown(names, max_coordinates), self.trace['diverging'])
+
+    def _shown(self, names: Sequence[str] | None, most: int) -> dict[str, np.ndarray]:
+        """Coordinates for a plot, `[num_draws, num_chains]`, by name."""
+        check_integer('max_coordinates', most, least=1)
+        variables = self.variables()
+        for name in names or []:
+            if name not in variables:
+                raise ValueError(f'`names` must be some of {self.names}, got {name!r}.')
+        worst = self.r_hat()
+        found: list[tuple[float, str, np.ndarray]] = []
+        for name in variables if names is None else names:
+            x = variables[name]
+            for index in np.ndindex(*x.shape[2:]):
+                label = f'{name}[{",".join(map(str, index))}]' if index else name
+                found.append((float(np.nan_to_num(worst[name][index], nan=-np.inf)), label, x[(..., *index)]))
+        threshold = sorted((r for r, _, _ in found), reverse=True)[: int(most)][-1]
+        return {label: x for r, label, x in [f for f in found if f[0] >= threshold][: int(most)]}
+
     def to_arviz(self) -> Any:
-        """An ArviZ `InferenceData` with `posterior` and `sample_stats` under ArviZ's names. Needs `arviz`."""
-        import arviz
+        """What ArviZ takes, with `posterior` and `sample_stats` under its names.
+
+        Needs `arviz`, or `arviz_base`: an `InferenceData` before ArviZ 1.0, a `DataTree` since.
+        """
+        try:
+            import arviz
+        except ImportError:
+            import arviz_base as arviz
 
         def by_chain(x: np.ndarray) -> np.ndarray:
             return np.swapaxes(x, 0, 1)
 
-        return arviz.from_dict(
-            posterior={name: by_chain(x) for name, x in self.variables().items()},
-            sample_stats={name: by_chain(x) for name, x in self.trace.items()},
-        )
+        groups = {
+            'posterior': {name: by_chain(x) for name, x in self.variables().items()},
+            'sample_stats': {name: by_chain(x) for name, x in self.trace.items()},
+        }
+        is_old = 'posterior' in inspect.signature(arviz.from_dict).parameters
+        return arviz.from_dict(**groups) if is_old else arviz.from_dict(groups)
 
     def summary(self, **kwargs: Any) -> Any:
         """ArviZ's summary, a data frame: mean, sd, MCSE, bulk and tail ESS and R-hat of every coordinate.
@@ -205,26 +257,22 @@ class PosteriorDraws:
                 found.append(f"{self.scales.residual_sentence()}: try kernel='explicit' (SoftAbs), or reparametrise.")
         share = np.mean(self.trace['diverging'])
         if share > 0.01:
-            found.append(
-                f'{share:.1%} of the trajectories diverged: try a smaller step (a larger `target_accept_prob`), a metric '
-                'that follows the curvature, or a smaller `alpha` of SoftAbsMetric.'
-            )
+            found.append(f'{share:.1%} of the trajectories diverged: {advice.against_divergence(self.kernel, self.choice)}')
         failed = np.isin(self.trace['status'], [Status.NOT_CONVERGED, Status.NOT_REVERSIBLE])
         if np.mean(failed) > 0.01:
-            found.append(
-                f"{np.mean(failed):.1%} of the trajectories could not be solved: try a smaller step, or kernel='explicit'."
-            )
+            remedy = advice.against_failed_solves(self.kernel)
+            found.append(f'{np.mean(failed):.1%} of the trajectories could not be solved: {remedy}')
         if 'is_capped' in self.trace and np.mean(self.trace['is_capped']) > 0.01:
             share, most = np.mean(self.trace['is_capped']), int(self.trace['n_steps'].max())
             found.append(
                 f'{share:.1%} of the trajectories were cut at {most} steps: the step size is very small for their length; '
-                'warm up longer, or scale the variables.'
+                f'{advice.against_caps(self.kernel)}'
             )
         bfmi = self.bfmi()
         if np.any(bfmi < 0.3):
             found.append(
                 f'The energy fraction (E-BFMI) of chain {int(np.nanargmin(bfmi))} is {np.nanmin(bfmi):.2f} (should be '
-                'above 0.3): the tails are explored slowly; try longer trajectories or a reparametrisation.'
+                f'above 0.3): the tails are explored slowly; {advice.against_slow_tails(self.kernel)}'
             )
         is_broken = np.isnan(bfmi)
         if np.any(is_broken):

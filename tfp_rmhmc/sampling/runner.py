@@ -1,214 +1,137 @@
-"""Long runs in compiled chunks, with progress and a checkpoint after each; interruptions do not change the draws."""
+"""Transitions of a kernel in compiled chunks; how a run is cut into chunks does not change its draws."""
 
 from __future__ import annotations
 
-import os
-import pathlib
-import sys
-import zipfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-__all__ = ['Checkpoint', 'Chunk', 'progress_bar', 'run_chunks']
+from tfp_rmhmc.diagnostic import find_result, trace
+from tfp_rmhmc.noise import split_seed
+from tfp_rmhmc.sampling.compilation import Compiler
 
-
-class Checkpoint:
-    """The arrays of a run, saved after each chunk to one file that is replaced as a whole.
-
-    Args:
-      directory: where the file is; None saves nothing.
-      fingerprint: what the run depends on, as text. A file with a different fingerprint raises an error and is not
-        used.
-    """
-
-    def __init__(self, directory: str | os.PathLike[str] | None, fingerprint: str):
-        self._path = None if directory is None else pathlib.Path(directory) / 'tfp_rmhmc_checkpoint.npz'
-        self._fingerprint = fingerprint
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether there is a directory to save to."""
-        return self._path is not None
-
-    def load(self) -> dict[str, np.ndarray]:
-        """The saved arrays; an empty dict if there are none."""
-        if self._path is None or not self._path.exists():
-            return {}
-        try:
-            with np.load(self._path, allow_pickle=False) as file:
-                saved = dict(file)
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise ValueError(f'`checkpoint_dir` holds {self._path.name}, which cannot be read: {error}.') from error
-        theirs = str(saved.pop('fingerprint'))
-        if theirs != self._fingerprint:
-            differences = [
-                f'{ours.strip()} (checkpoint: {other.strip()})'
-                for ours, other in zip(self._fingerprint.split('\n'), theirs.split('\n'), strict=False)
-                if ours != other
-            ]
-            raise ValueError(f'`checkpoint_dir` belongs to another model or setting: {"; ".join(differences)}.')
-        return saved
-
-    def save(self, arrays: dict[str, np.ndarray]) -> None:
-        """Writes a second file and renames it, so that a run killed at any moment leaves a whole file."""
-        if self._path is None:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_suffix('.partial')
-        with open(temporary, 'wb') as file:
-            np.savez(file, allow_pickle=False, fingerprint=np.array(self._fingerprint), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._path)
+__all__ = ['Chunk', 'Window', 'joined']
 
 
 class Chunk(NamedTuple):
-    """Some transitions: states, each part `[n, chains, ...]`, traces `[n, ...]`, and whether XLA compiled them."""
+    """Some transitions: states, each part `[n, chains, ...]`, and traces `[n, chains]`."""
 
     states: list[np.ndarray]
     trace: dict[str, np.ndarray]
-    is_compiled: bool
 
 
-def run_chunks(
-    kernel: tfp.mcmc.TransitionKernel,
-    trace_fn: Callable[[Any, Any], dict[str, tf.Tensor]],
-    start: list[tf.Tensor],
-    num_transitions: int,
-    chunk_size: int,
-    seed: tf.Tensor,
-    jit_compile: bool,
-    may_fall_back: bool,
-    prefix: str,
-    saved: dict[str, np.ndarray],
-    checkpoint: Checkpoint,
-) -> Iterator[Chunk]:
-    """Yields one chunk after another; the first holds all transitions of the checkpoint, if there are any.
+def joined(chunks: list[Chunk]) -> Chunk:
+    """All of some chunks, at least one, in one."""
+    return Chunk(
+        [np.concatenate(parts) for parts in zip(*[chunk.states for chunk in chunks], strict=True)],
+        {key: np.concatenate([chunk.trace[key] for chunk in chunks]) for key in chunks[0].trace},
+    )
+
+
+class Window:
+    """Transitions of one kernel from one state.
+
+    The random numbers of a transition depend on the seed and the transition's number alone, and its kernel results are
+    handed on, so that draws depend neither on the chunks nor on interruptions between them.
 
     Args:
       kernel: the kernel that makes the transitions.
-      trace_fn: returns what is kept of each transition.
       start: state parts that the first transition starts from.
-      num_transitions: number of transitions in all.
-      chunk_size: largest number of transitions in a chunk. All chunks are of one size, so that only one program is
-        compiled; the surplus transitions of the last chunk are dropped.
-      seed: int32[2]; each chunk's seed is derived from it and the number of transitions before the chunk.
-      jit_compile: whether XLA compiles the chunk.
-      may_fall_back: whether to go on in a plain graph if XLA cannot compile the target.
-      prefix: what this run's keys in the checkpoint begin with.
-      saved: the checkpoint's arrays; each chunk is appended to them.
-      checkpoint: where `saved` is written after each chunk.
+      seed: int32[2].
+      compiler: of its programs.
     """
 
-    @tf.function(autograph=False)
-    def first_results(state: list[tf.Tensor]) -> Any:
-        return kernel.bootstrap_results(state)
+    def __init__(self, kernel: tfp.mcmc.TransitionKernel, start: list[tf.Tensor], seed: tf.Tensor, compiler: Compiler):
+        self._kernel, self._seed, self._compiler = kernel, seed, compiler
+        self._state, self._results, self._done = start, None, 0
+        self._programs: dict[tuple[int, bool], Callable[..., Any]] = {}
 
-    def compiled_chunk(*arguments: Any) -> Callable[..., Any]:
-        @tf.function(autograph=False, jit_compile=jit_compile)
-        def chunk(state: list[tf.Tensor], results: Any, seed: tf.Tensor) -> Any:
-            return tfp.mcmc.sample_chain(
-                size,
-                state,
-                previous_kernel_results=results,
-                kernel=kernel,
-                trace_fn=trace_fn,
-                return_final_kernel_results=True,
-                seed=seed,
-            )
-
-        return chunk.get_concrete_function(*arguments)
-
-    # Concrete functions, because these functions are traced anew in every run, and TensorFlow would warn of that.
-    results = first_results.get_concrete_function(start)(start)
-    template = results
-    state = start
-    done = 0
-    num_chunks = -(-num_transitions // chunk_size)
-    size = -(-num_transitions // num_chunks)
-    run_chunk: Callable[..., Any] | None = None
-    states_key, trace_key, results_key = f'{prefix}.state', f'{prefix}.trace', f'{prefix}.results'
-    if f'{prefix}.done' in saved:
-        done = int(saved[f'{prefix}.done'])
-        states = [saved[f'{states_key}.{i}'] for i in range(len(start))]
-        trace = {
-            key.removeprefix(f'{trace_key}.'): value for key, value in saved.items() if key.startswith(f'{trace_key}.')
-        }
-        state = [tf.constant(part[-1]) for part in states]
-        flat = [tf.constant(saved[f'{results_key}.{i}']) for i in range(len(tf.nest.flatten(template)))]
-        results = tf.nest.pack_sequence_as(template, flat)
-        jit_compile = bool(saved[f'{prefix}.jit_compile'])
-        yield Chunk(states, trace, jit_compile)
-    while done < num_transitions:
-        chunk_seed = tf.constant(np.random.SeedSequence([*_words(seed), done]).generate_state(2).view(np.int32))
-        try:
-            run_chunk = run_chunk or compiled_chunk(state, results, chunk_seed)
-            chunk = run_chunk(state, results, chunk_seed)
-        except Exception:  # anything that XLA cannot do; if the target is at fault, the graph raises too
-            if not (jit_compile and may_fall_back):
-                raise
-            jit_compile = False
-            run_chunk = compiled_chunk(state, results, chunk_seed)
-            chunk = run_chunk(state, results, chunk_seed)
-        kept = min(size, num_transitions - done)
-        results = chunk.final_kernel_results
-        state = [part[kept - 1] for part in chunk.all_states]
-        done += kept
-        states, trace = (
-            [part.numpy()[:kept] for part in chunk.all_states],
-            {key: value.numpy()[:kept] for key, value in chunk.trace.items()},
+    def run(self, count: int, size: int) -> Chunk:
+        """The next `count` transitions, at most `size`, by a program that is compiled once for each `size`."""
+        if self._results is None:
+            self._results = self._first_results()
+        number = tf.constant([self._done, count])
+        arguments = (self._state, self._results, number, self._seed)
+        (states, traced), state, results = self._compiler.call(
+            lambda is_xla: self._program(size, is_xla, arguments)(*arguments)
         )
-        for i, part in enumerate(states):
-            _append(saved, f'{states_key}.{i}', part)
-        for key, value in trace.items():
-            _append(saved, f'{trace_key}.{key}', value)
-        for i, part in enumerate(tf.nest.flatten(results)):
-            saved[f'{results_key}.{i}'] = np.asarray(part)
-        saved[f'{prefix}.done'] = np.array(done)
-        saved[f'{prefix}.jit_compile'] = np.array(jit_compile)
-        checkpoint.save(saved)
-        yield Chunk(states, trace, jit_compile)
+        chunk = Chunk(
+            [part.numpy()[:count] for part in states], {key: value.numpy()[:count] for key, value in traced.items()}
+        )
+        # At the very end: an interruption before leaves everything as it was.
+        self._state, self._results, self._done = state, results, self._done + count
+        return chunk
+
+    def saved(self) -> dict[str, np.ndarray]:
+        """The kernel results, which the next transition needs, as arrays."""
+        return {f'results.{i}': np.asarray(part) for i, part in enumerate(tf.nest.flatten(self._results))}
+
+    def restore(self, done: Chunk, saved: dict[str, np.ndarray]) -> None:
+        """Goes on after transitions that were made before, with the arrays that `saved` gave then."""
+        self._state, self._done = [tf.constant(part[-1]) for part in done.states], len(done.trace['lp'])
+        template = self._first_results()
+        flat = [tf.constant(saved[f'results.{i}']) for i in range(len(tf.nest.flatten(template)))]
+        self._results = tf.nest.pack_sequence_as(template, flat)
+
+    def _first_results(self) -> Any:
+        begin = time.perf_counter()
+        # A concrete function, because it is traced anew in every run, and TensorFlow would warn of that.
+        bootstrap = tf.function(self._kernel.bootstrap_results, autograph=False).get_concrete_function(self._state)
+        results = bootstrap(self._state)
+        self._compiler.seconds[self._compiler.phase] += time.perf_counter() - begin
+        return results
+
+    def _program(self, size: int, is_xla: bool, arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        if (size, is_xla) not in self._programs:
+            begin = time.perf_counter()
+
+            def transitions(state: Any, results: Any, number: tf.Tensor, seed: tf.Tensor) -> Any:
+                return _transitions(self._kernel, size, state, results, number, seed)
+
+            traced = tf.function(transitions, autograph=False, jit_compile=is_xla)
+            program = traced.get_concrete_function(*arguments)
+            state, results, number, seed = arguments
+            program(state, results, number * [1, 0], seed)  # is compiled here, and makes no transition
+            self._programs[size, is_xla] = program
+            self._compiler.seconds[self._compiler.phase] += time.perf_counter() - begin
+        return self._programs[size, is_xla]
 
 
-def progress_bar(total: int, wanted: bool | None) -> Any:
-    """A tqdm bar; without tqdm, in logs, or if not wanted, an object with the same methods that shows nothing."""
-    if wanted is None:
-        wanted = sys.stderr.isatty() or _in_notebook()
-    if wanted:
-        try:
-            from tqdm.auto import tqdm
-        except ImportError:
-            wanted = False
-    return tqdm(total=total, unit='draw') if wanted else _Silent()
+def _transitions(
+    kernel: tfp.mcmc.TransitionKernel, size: int, state: Any, results: Any, number: tf.Tensor, seed: tf.Tensor
+) -> Any:
+    """States and traces of up to `size` transitions, then the last state and results.
 
+    Args:
+      kernel: makes the transitions.
+      size: for how many there is room.
+      state: state parts.
+      results: kernel results.
+      number: of transitions before, and of those to make, int32[2].
+      seed: int32[2].
+    """
+    first, count = number[0], number[1]
 
-def _in_notebook() -> bool:
-    # That IPython is imported says nothing: plotting and test tools import it too.
-    ipython = sys.modules.get('IPython')
-    return ipython is not None and ipython.get_ipython() is not None
+    def kept(state: Any, results: Any) -> Any:
+        traced = trace(state, results)
+        is_capped = find_result(results, 'is_capped')
+        if is_capped is not None:
+            traced['is_capped'] = tf.broadcast_to(is_capped, tf.shape(traced['lp']))
+        return list(state), traced
 
+    arrays = tf.nest.map_structure(lambda x: tf.TensorArray(x.dtype, size, element_shape=x.shape), kept(state, results))
 
-class _Silent:
-    def update(self, n: int) -> None:
-        pass
+    def transition(i: tf.Tensor, state: Any, results: Any, arrays: Any) -> Any:
+        _, transition_seed = split_seed(seed + tf.stack([0, first + i]))
+        state, results = kernel.one_step(state, results, seed=transition_seed)
+        arrays = tf.nest.map_structure(lambda array, x: array.write(i, x), arrays, kept(state, results))
+        return i + 1, state, results, arrays
 
-    def set_description(self, text: str) -> None:
-        pass
-
-    def set_postfix(self, **values: Any) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-def _append(saved: dict[str, np.ndarray], key: str, values: np.ndarray) -> None:
-    saved[key] = np.concatenate([saved[key], values]) if key in saved else values
-
-
-def _words(seed: tf.Tensor) -> list[int]:
-    return [int(word) for word in np.asarray(seed).view(np.uint32)]
+    _, state, results, arrays = tf.while_loop(
+        lambda i, *_: i < count, transition, (tf.constant(0), state, results, arrays), parallel_iterations=1
+    )
+    return tf.nest.map_structure(lambda array: array.stack(), arrays), state, results

@@ -13,7 +13,7 @@ from tfp_rmhmc.adaptation import RandomTrajectoryLength
 from tfp_rmhmc.kernel import ExplicitRiemannianHMC, ImplicitRiemannianHMC, RiemannianHMC, RiemannianNUTS
 from tfp_rmhmc.metric import Metric
 
-__all__ = ['KERNELS', 'adaptive_kernel']
+__all__ = ['KERNELS', 'RIEMANNIAN', 'adaptive_kernel']
 
 # On a Gaussian this length gives uncorrelated draws (see `RandomTrajectoryLength`). It is longer than the 3.5 that the
 # paper takes on the funnel, whose v changes slowly along a trajectory.
@@ -32,6 +32,8 @@ KERNELS = {
     'hmc': _Scheme(0.1, 0.8),
     'nuts': _Scheme(0.1, 0.8),
 }
+# Those that take a metric.
+RIEMANNIAN = ('explicit', 'implicit', 'rnuts')
 
 
 def adaptive_kernel(
