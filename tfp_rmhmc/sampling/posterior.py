@@ -14,7 +14,7 @@ import tensorflow_probability as tfp
 
 from tfp_rmhmc.argument import check_integer, check_positive
 from tfp_rmhmc.diagnostic import trace
-from tfp_rmhmc.metric import Metric, MongeMetric, SoftAbsMetric
+from tfp_rmhmc.metric import MAX_LEARNED, Metric, MongeMetric, SoftAbsMetric
 from tfp_rmhmc.noise import split_seed
 from tfp_rmhmc.sampling.automatic import AutomaticRun
 from tfp_rmhmc.sampling.compilation import prefers_xla
@@ -80,8 +80,10 @@ def sample_posterior(
       kernel: `'auto'`; or `'explicit'` or `'implicit'`, with a metric made of Hessians by default; or `'rnuts'`, no-U-turn
         trajectories with the explicit kernel's metric; or TFP's `'hmc'` or `'nuts'` as baselines.
       metric: of the explicit, implicit and `'rnuts'` kernels, in the unconstrained space; given with `'auto'`, it makes the
-        kernel explicit. By default `SoftAbsMetric(4.0)`, and above 200 dimensions `MongeMetric(D**-0.5)`, in coordinates
-        that are scaled to unit standard deviation, as seen in the burn-in. HMC and NUTS use the same scaling.
+        kernel explicit. So it is where a model that knows its `separable_metric()`, such as a Keras posterior with a
+        hierarchical prior, has more than 2,000 coordinates, beyond which scales are not learned (unless `target_ess` is
+        given). By default `SoftAbsMetric(4.0)`, and above 200 dimensions `MongeMetric(D**-0.5)`, in coordinates that are
+        scaled to unit standard deviation, as seen in the burn-in. HMC and NUTS use the same scaling.
       initial_state: `[num_chains, ...]`, in the model's structure and space; by default uniform on (-2, 2) in the
         unconstrained space.
       num_burnin: transitions in the beginning, with short trajectories; may be 0. By default 100, and 200 for kernels other
@@ -109,6 +111,8 @@ def sample_posterior(
         raise ValueError(f'`kernel` must be one of {sorted(["auto", *KERNELS])}, got {kernel!r}.')
     if metric is not None and kernel in ('hmc', 'nuts'):
         raise ValueError(f'`metric` is for the explicit and implicit kernels; kernel {kernel!r} takes none.')
+    if kernel == 'auto' and metric is None and target_ess is None and _knows_its_metric(model):
+        metric = model.separable_metric()
     if kernel == 'auto' and metric is not None:
         kernel = 'explicit'
     is_automatic = kernel == 'auto'
@@ -160,6 +164,11 @@ def sample_posterior(
     for sentence in result.problems():
         warnings.warn(sentence, stacklevel=2)
     return result
+
+
+def _knows_its_metric(model: Any) -> bool:
+    """Whether a model has too many coordinates for scales to be learned, and says itself who sets whose."""
+    return getattr(model, 'has_separable_metric', False) and model.dimension > MAX_LEARNED
 
 
 def _by_name(
