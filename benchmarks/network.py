@@ -1,6 +1,9 @@
-"""HMC and Monge-RMHMC on the paper's network, 431,080 weights, and what each metric costs on smaller ones."""
+"""Networks: time and memory of a draw on the paper's, with fixed and with inferred scales; what each metric costs."""
 
 from __future__ import annotations
+
+import time
+import warnings
 
 import numpy as np
 import tensorflow as tf
@@ -36,6 +39,7 @@ def lenet():
 
 STEP_SIZE = np.float32(1e-4)
 NAMES = ('HMC', 'RMHMC, Monge')
+HIERARCHICAL_NAMES = ('HMC', 'separable')
 
 
 def dense(hidden: int):
@@ -52,9 +56,9 @@ def lenet_data():
     return rng.normal(size=(NUM_IMAGES, 28, 28, 1)).astype(np.float32), rng.integers(0, 10, size=NUM_IMAGES)
 
 
-def lenet_posterior():
+def lenet_posterior(prior=1.0):
     x, y = lenet_data()
-    return rm.keras.make_posterior(lenet(), x, y, likelihood='categorical', prior=1.0)
+    return rm.keras.make_posterior(lenet(), x, y, likelihood='categorical', prior=prior)
 
 
 def dense_posterior(hidden: int):
@@ -85,6 +89,40 @@ def traced(posterior, kernel, jit: bool = False):
 def lenet_transition(name: str, num_steps: int, jit: bool = False):
     posterior = lenet_posterior()
     return traced(posterior, make_kernel(name, posterior.target_log_prob_fn, num_steps), jit)
+
+
+def hierarchical_transition(name: str, num_steps: int):
+    """A transition on the network with inferred scales, so small that none is rejected."""
+    posterior = lenet_posterior('hierarchical')
+    if name == 'HMC':
+        kernel = tfp.mcmc.HamiltonianMonteCarlo(posterior.target_log_prob_fn, np.float32(1e-5), num_steps)
+    else:
+        metric = posterior.separable_metric()
+        kernel = rm.RiemannianHMC(posterior.target_log_prob_fn, np.float32(1e-3), num_steps, metric=metric)
+    return traced(posterior, kernel)
+
+
+def hierarchical_costs(quick: bool = False) -> dict:
+    """Time and memory of a draw with the separable metric by HMC's, same prior, same number of steps, in turns."""
+    found: dict = {}
+    print('\nLeNet with a log scale for each kernel, graph, float32')
+    print(f'{"L":>4}{"HMC ms/draw":>14}{"separable":>12}{"ratio":>8}{"HMC MB":>10}{"separable":>12}{"ratio":>8}')
+    for num_steps in (10, 25):
+        transitions = [hierarchical_transition(name, num_steps) for name in HIERARCHICAL_NAMES]
+        # The fastest of several turns: other programs of the machine slow either of them now and then.
+        turns = [[seconds_of(transition, 0.1, 2)[1] for transition in transitions] for _ in range(4 if quick else 12)]
+        hmc, ours = 1e3 * np.min(turns, axis=0)
+        memory = [
+            peak_megabytes('benchmarks.network', f'hierarchical_transition({name!r}, {num_steps})')
+            for name in HIERARCHICAL_NAMES
+        ]
+        found[num_steps] = {'ms': (hmc, ours), 'ratio': ours / hmc, 'megabytes': memory}
+        print(
+            f'{num_steps:4d}{hmc:14.0f}{ours:12.0f}{ours / hmc:8.2f}{memory[0]:10.0f}{memory[1]:12.0f}'
+            f'{memory[1] / memory[0]:8.2f}',
+            flush=True,
+        )
+    return found
 
 
 def dense_transition(hidden: int, metric: str):
@@ -127,7 +165,98 @@ def run(quick: bool = False) -> dict:
         print(f'{"hamiltorch, HMC":18}{"":7}{25:4d}{1e3 / per_step / 25:9.3f}{per_step:9.1f}')
     else:
         print('hamiltorch is not on the path')
+    found['hierarchical'] = hierarchical_costs(quick)
+    found['digits'] = digits(quick)
     found['cost'] = metric_costs(quick)
+    return found
+
+
+# Mean trajectory lengths: of HMC in coordinates scaled to unit deviation, of the other in units of its metric.
+DIGITS_LENGTHS = {'HMC': 3.0, 'separable': 8.0}
+
+
+def digits_posterior(num_images: int = 200):
+    """A convolutional network of 610 weights for scikit-learn's digits, trained a little, with a log scale for each kernel.
+
+    Returns:
+      The posterior, test images and their labels.
+    """
+    import keras
+    import sklearn.datasets
+
+    keras.utils.set_random_seed(0)
+    x, y = sklearn.datasets.load_digits(return_X_y=True)
+    x = (x.reshape(-1, 8, 8, 1) / 16.0).astype(np.float32)
+    x = x - x[:num_images].mean(axis=0)
+    model = keras.Sequential(
+        [
+            keras.layers.Input((8, 8, 1)),
+            keras.layers.Conv2D(6, 3, strides=2, activation='relu'),
+            keras.layers.Flatten(),
+            keras.layers.Dense(10),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(x[:num_images], y[:num_images], epochs=20, batch_size=50, verbose=0)
+    posterior = rm.keras.make_posterior(
+        model, x[:num_images], y[:num_images], likelihood='categorical', prior='hierarchical'
+    )
+    return posterior, x[num_images:], y[num_images:]
+
+
+def digits(quick: bool = False, names=HIERARCHICAL_NAMES, lengths=None) -> dict:
+    """Effective samples of the layers' log scales per gradient, HMC and the separable metric after the same warm-up."""
+    posterior, x_test, y_test = digits_posterior()
+    num_draws, num_warmup = (100, 100) if quick else (1000, 300)
+    start = posterior.initial_state(4, seed=(1, 2), jitter=0.5)
+    where = [i for i, name in enumerate(posterior.names) if name.endswith('log_scale')]
+    found: dict = {}
+    print(f'\ndigits, {posterior.dimension} coordinates, {num_draws} draws of 4 chains after 2 x {num_warmup} transitions')
+    print(f'{"":10}{"step":>8}{"gradients":>11}{"least ESS":>11}{"per 1,000":>11}{"R-hat":>8}', end='')
+    print(f'{"R-hat, predictions":>20}{"log likelihood":>16}{"calibration":>13}{"seconds":>9}')
+    for name in names:
+        begin = time.perf_counter()
+        options = {'kernel': 'hmc'} if name == 'HMC' else {'metric': posterior.separable_metric()}
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            result = rm.sample_posterior(
+                num_draws,
+                posterior,
+                initial_state=start,
+                num_burnin=num_warmup,
+                num_adaptation=num_warmup,
+                trajectory_length=(lengths or DIGITS_LENGTHS)[name],
+                seed=1,
+                jit_compile=False,
+                **options,
+            )
+        log_scales = tf.concat([result.draws[i] for i in where], axis=-1)
+        ess = tfp.mcmc.effective_sample_size(log_scales, cross_chain_dims=1, filter_beyond_positive_pairs=True)
+        predictive = posterior.predict(result.draws, x_test)
+        some = posterior.predict(result.draws, x_test[:40])
+        outputs = np.reshape(some.outputs(), [num_draws, 4, -1])
+        r_hats = [
+            float(np.max(tfp.mcmc.potential_scale_reduction(tf.constant(values), split_chains=True)))
+            for values in (log_scales, outputs)
+        ]
+        row = {
+            'step_size': float(result.trace['step_size'][-1, 0]),
+            'gradients': result.gradients['sampling'],
+            'least_ess': float(np.min(ess)),
+            'per_1000': 1e3 * float(np.min(ess)) / result.gradients['sampling'],
+            'r_hat': r_hats[0],
+            'r_hat_predictions': r_hats[1],
+            'log_likelihood': float(np.mean(predictive.log_prob(y_test))),
+            'calibration_error': predictive.calibration_error(y_test),
+            'seconds': time.perf_counter() - begin,
+        }
+        found[name] = row
+        print(
+            f'{name:10}{row["step_size"]:8.4f}{row["gradients"]:11d}{row["least_ess"]:11.1f}{row["per_1000"]:11.3f}'
+            f'{r_hats[0]:8.3f}{r_hats[1]:20.3f}{row["log_likelihood"]:16.4f}{row["calibration_error"]:13.4f}'
+            f'{row["seconds"]:9.0f}',
+            flush=True,
+        )
     return found
 
 

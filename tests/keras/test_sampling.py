@@ -76,7 +76,7 @@ def assert_predicts_as_well_as_hmc(case, length):
     """
     scores, errors = {}, {}
     for kernel in ('hmc', 'explicit'):
-        draws = predictive.sample(case, kernel, seed=1, num_draws=150, length=length).draws
+        draws = predictive.sample(case, kernel, seed=1, num_draws=220, length=length).draws
         scores[kernel] = predictive.score(case, draws)
         by_chain = [predictive.score(case, [part[:, chain] for part in draws]) for chain in range(4)]
         errors[kernel] = np.std(by_chain, ddof=1) / 2.0

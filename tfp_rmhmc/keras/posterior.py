@@ -11,7 +11,6 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_rmhmc.argument import (
-    check_callable,
     check_flag,
     check_instance,
     check_integer,
@@ -21,11 +20,13 @@ from tfp_rmhmc.argument import (
     static_real,
 )
 from tfp_rmhmc.data_sum import SumOverBatches
+from tfp_rmhmc.keras.hierarchical import Hierarchical, HierarchicalPrior
 from tfp_rmhmc.keras.likelihood import Likelihood, likelihood_of
 from tfp_rmhmc.keras.network import Network, check_model
+from tfp_rmhmc.keras.plot import plot_calibration, plot_predictive
 from tfp_rmhmc.keras.predictive import Predictive
-from tfp_rmhmc.keras.prior import NormalPrior, prior_scales
-from tfp_rmhmc.metric import GaussNewtonMetric
+from tfp_rmhmc.keras.prior import CallablePrior, NormalPrior, Prior, prior_scales
+from tfp_rmhmc.metric import GaussNewtonMetric, SeparableMetric
 from tfp_rmhmc.noise import seed_words
 
 __all__ = ['KerasPosterior', 'make_posterior']
@@ -33,6 +34,10 @@ __all__ = ['KerasPosterior', 'make_posterior']
 # A priori the logarithm of an inferred noise scale is N(-1, 1): a scale of 0.1 to 1.4, for observations of unit variance.
 _LOG_SCALE_MEAN, _LOG_SCALE_DEVIATION = -1.0, 1.0
 _JITTER = 0.1  # of chains' starts, in prior standard deviations
+# At which the data's information is taken, and how far they are from the weights, in prior standard deviations. A network
+# that was trained until it is sure of everything would have hardly any.
+_NUM_POSITIONS, _SPREAD = 32, 0.3
+_NUM_GRID = 200  # inputs at which a curve is drawn
 
 
 def make_posterior(
@@ -60,7 +65,9 @@ def make_posterior(
         a `tfd.Distribution` of the observations.
       prior: standard deviations of independent normals of mean 0. By default `'fan_in'`: 1 / sqrt(fan-in) for kernels, 1
         for biases and the rest; or a number; or a dict from layer or weight names to numbers; or a list with one per
-        weight; or a callable from the weights to their log density `[batch...]`.
+        weight; or a callable from the weights to their log density `[batch...]`. Or `'hierarchical'`, scales that are
+        inferred: each kernel has a log scale, N(0, 1) a priori, times `'fan_in'`'s scale; `Hierarchical(...)` for other
+        groups and scales.
       noise_scale: standard deviation of the Gaussian likelihood. With None it is inferred: the state then has one more
         part, its logarithm, N(-1, 1) a priori.
       batch_size: if given, the log density is summed over batches of this size, and only one is evaluated at a time.
@@ -102,37 +109,46 @@ def make_posterior(
     else:
         data = (first_x, observed)
     shapes = [weight.shape.as_list() for weight in network.weights]
-    if not callable(prior):
-        prior = NormalPrior(prior_scales(prior, network.names, shapes), shapes, network.weights[0].dtype)
+    prior = _prior_of(prior, network.names, shapes, network.weights[0].dtype)
     posterior = KerasPosterior(network, terms, prior, data)
     if is_dataset:
         posterior.check_passes()
     return posterior
 
 
+def _prior_of(prior: Any, names: Sequence[str], shapes: Sequence[Sequence[int]], dtype: tf.DType) -> Prior:
+    """The prior that `make_posterior`'s argument describes."""
+    if isinstance(prior, Hierarchical):
+        return prior.of(names, shapes, dtype)
+    if isinstance(prior, str) and prior == 'hierarchical':
+        return Hierarchical().of(names, shapes, dtype)
+    scales = prior_scales('fan_in' if callable(prior) else prior, names, shapes)
+    normal = NormalPrior(scales, shapes, dtype)
+    return CallablePrior(prior, normal) if callable(prior) else normal
+
+
 class KerasPosterior:
     """The posterior of a network's weights; made by `make_posterior`.
 
-    The state is the list of trainable weights, each `[batch..., shape...]`, followed by the logarithm of the noise scale,
-    `[batch..., 1]`, if that is inferred.
+    The state is the list of trainable weights, each `[batch..., shape...]`; then, with a hierarchical prior, the log scales
+    of its groups, each `[batch..., size]`; then the logarithm of the noise scale, `[batch..., 1]`, if that is inferred.
 
     Attributes:
       names: of the state parts.
       target_log_prob_fn: the log density of the state parts, `[batch...]`.
     """
 
-    def __init__(self, network: Network, likelihood: Likelihood, prior: Any, data: Any):
+    def __init__(self, network: Network, likelihood: Likelihood, prior: Prior, data: Any):
         check_instance('network', network, Network, 'a Network: use `make_posterior`')
         check_instance('likelihood', likelihood, Likelihood, 'a Likelihood: use `make_posterior`')
-        if not isinstance(prior, NormalPrior):
-            check_callable('prior', prior)
+        check_instance('prior', prior, Prior, 'a Prior: use `make_posterior`')
         if not isinstance(data, tf.data.Dataset) and not (isinstance(data, tuple) and len(data) == 2):
             raise TypeError(f'`data` must be a pair (x, y) or a dataset of such, got {shown(data)}.')
         self._network = network
         self._likelihood = likelihood
         self._prior = prior
         self._data = data
-        self.names = network.names + (['log_noise_scale'] if likelihood.has_log_scale else [])
+        self.names = [*network.names, *prior.names, *(['log_noise_scale'] if likelihood.has_log_scale else [])]
         self.target_log_prob_fn: Callable[..., tf.Tensor]
         if isinstance(data, tf.data.Dataset):
             self.target_log_prob_fn = SumOverBatches(self._log_likelihood, data, self.log_prior)
@@ -147,12 +163,17 @@ class KerasPosterior:
     @property
     def dimension(self) -> int:
         """The number of coordinates of the state."""
-        return self._network.dimension + int(self._likelihood.has_log_scale)
+        return self._network.dimension + sum(self._prior.sizes) + int(self._likelihood.has_log_scale)
+
+    @property
+    def has_separable_metric(self) -> bool:
+        """Whether the prior is hierarchical, so that `separable_metric` can say who sets whose scale."""
+        return isinstance(self._prior, HierarchicalPrior)
 
     def log_prior(self, *parts: tf.Tensor) -> tf.Tensor:
         """The log prior density `[batch...]` of state parts `[batch..., shape...]`."""
-        weights, log_scale = self._split(parts)
-        log_prior = self._prior.log_prob(*weights) if isinstance(self._prior, NormalPrior) else self._prior(*weights)
+        weights, log_scales, log_scale = self._split(parts)
+        log_prior = self._prior.log_prob(*weights, *log_scales)
         if log_scale is None:
             return log_prior
         normal = tfp.distributions.Normal(
@@ -171,7 +192,9 @@ class KerasPosterior:
           seed: an int or int32[2], for the draws.
           from_prior: whether each chain starts at its own draw from the prior instead.
           jitter: how far around the weights, in units of the prior's standard deviation (of `'fan_in'`'s where the prior is
-            a callable); by default 0.1, and 0 without a number of chains.
+            a callable); by default 0.1, and 0 without a number of chains. With a hierarchical prior log scales start around
+            those that fit the weights, and weights move with them. With 1 chains start about as far apart as the prior
+            is wide, farther than the posterior.
         """
         if num_chains is not None:
             check_integer('num_chains', num_chains, least=1)
@@ -179,19 +202,13 @@ class KerasPosterior:
         if jitter is not None:
             check_real('jitter', jitter, least=0.0)
         num = 1 if num_chains is None else int(num_chains)
-        seed = seed_words('seed', seed)
+        with tf.init_scope():  # the draws are NumPy's, also where a graph is traced
+            seed = seed_words('seed', seed)
         if from_prior:
-            if not isinstance(self._prior, NormalPrior):
-                raise ValueError('`from_prior` needs a prior given by scales, got a callable.')
             parts = self._prior.draw(num, seed)
         else:
             jitter = (0.0 if num_chains is None else _JITTER) if jitter is None else float(jitter)
-            weights = self._network.weights
-            prior = self._prior
-            if not isinstance(prior, NormalPrior):
-                shapes = [weight.shape.as_list() for weight in weights]
-                prior = NormalPrior(prior_scales('fan_in', self._network.names, shapes), shapes, weights[0].dtype)
-            parts = [weight + jitter * noise for weight, noise in zip(weights, prior.draw(num, seed), strict=True)]
+            parts = self._prior.around(self._network.weights, num, jitter, seed)
         if self._likelihood.has_log_scale:
             parts.append(tf.fill([num, 1], tf.cast(_LOG_SCALE_MEAN, parts[0].dtype)))
         return [part[0] for part in parts] if num_chains is None else parts
@@ -200,11 +217,10 @@ class KerasPosterior:
         """`GaussNewtonMetric` of this network and likelihood.
 
         Args:
-          prior_precision: scalar or `[dimension]`; by default that of the prior, if it was given by scales.
+          prior_precision: scalar or `[dimension]`; by default that of the prior, if it was given by scales; of a
+            hierarchical one where its log scales are 0.
         """
         if prior_precision is None:
-            if not isinstance(self._prior, NormalPrior):
-                raise ValueError('`prior_precision` must be given where the prior is a callable, got None.')
             prior_precision = self._prior.precision()
             if self._likelihood.has_log_scale:
                 prior_precision = np.append(prior_precision, _LOG_SCALE_DEVIATION**-2.0)
@@ -218,6 +234,68 @@ class KerasPosterior:
             return GaussNewtonMetric(self._natural_parameters, information_fn, prior_precision, self.target_log_prob_fn)
         output_fn = lambda *parts: self._natural_parameters(self._data, *parts)  # noqa: E731
         return GaussNewtonMetric(output_fn, information_fn, prior_precision)
+
+    def separable_metric(self, draws: Any = None, seed: Any = (0, 0)) -> SeparableMetric:
+        """The `SeparableMetric` of a hierarchical prior: weights at the scale that the log scales say.
+
+            G_i = I_i exp(2 sum_k (s_k - r_k)) + (scale_i exp(s_g(i)))^-2  for a weight,
+            G_g = 2 n_g + deviation^-2                                     for a log scale
+
+        with s the log scales, n_g the number of weights of one, which pin it down, and k the other kernels: outputs are
+        proportional to each of them where activations are homogeneous, such as ReLU, so that one layer may grow while
+        another one shrinks. I_i is the Fisher information of the data where s = r, for each weight by itself, about: a
+        mean over squared scores of observations that are drawn from the likelihood, at some positions around r. Nothing
+        is learned. A step of `SeparableLeapfrog` costs one gradient.
+
+        Args:
+          draws: positions for the information: state parts with leading dimensions, of which some are taken. By default
+            around the weights that the model had when the posterior was made.
+          seed: int32[2], for the positions and observations.
+        """
+        prior = self._prior
+        if not isinstance(prior, HierarchicalPrior):  # what `has_separable_metric` says
+            raise ValueError("A separable metric needs prior='hierarchical' or Hierarchical(...): its scales vary.")
+        if draws is None:
+            positions = [part.numpy() for part in self.initial_state(_NUM_POSITIONS, seed, jitter=_SPREAD)]
+        else:
+            flat = self._flat_draws(draws)
+            which = np.unique(np.linspace(0, len(flat[0]) - 1, _NUM_POSITIONS).astype(int))
+            positions = [part[which] for part in flat]
+        # The information about the log of a noise scale is 2 for each number that was observed.
+        others: list[float] = []
+        if self._likelihood.has_log_scale:
+            others = [-0.5 * np.log(2.0 * self._num_observed() + _LOG_SCALE_DEVIATION**-2.0)]
+        return prior.metric(self._squared_scores(positions, seed), self._split(positions)[1], others)
+
+    def _squared_scores(self, positions: Sequence[np.ndarray], seed: Any) -> list[np.ndarray]:
+        """Of the weights, for observations that the likelihood has at each position: `[positions, shape...]`."""
+
+        @tf.function(autograph=False, reduce_retracing=True)
+        def squares(x: Any, parts: list[tf.Tensor], seed: tf.Tensor) -> list[tf.Tensor]:
+            weights, _, log_scale = self._split(parts)
+            with tf.GradientTape() as tape:
+                tape.watch(weights)
+                outputs = self._network(x, weights)
+                distribution = self._likelihood.distribution(outputs, log_scale)
+                drawn = tf.stop_gradient(distribution.sample(seed=seed))
+                log_prob = tf.reduce_sum(distribution.log_prob(drawn))
+            return [tf.square(gradient) for gradient in tape.gradient(log_prob, weights)]
+
+        batches = self._data if isinstance(self._data, tf.data.Dataset) else [self._data]
+        num = len(positions[0])
+        total = [np.zeros([num, *weight.shape], weight.dtype.as_numpy_dtype) for weight in self._network.weights]
+        # Scores of batches are independent and of mean 0: the squares of their sum are the sums of their squares.
+        for b, (x, _) in enumerate(batches):
+            for i in range(num):
+                where = [tf.constant(part[i]) for part in positions]
+                found = squares(x, where, tf.constant(np.asarray(seed), tf.int32) + tf.constant([b, i], tf.int32))
+                for sums, square in zip(total, found, strict=True):
+                    sums[i] += square.numpy()
+        return total
+
+    def _num_observed(self) -> int:
+        batches = self._data if isinstance(self._data, tf.data.Dataset) else [self._data]
+        return sum(int(np.prod(np.shape(y))) for _, y in batches)
 
     def predict(self, draws: Any, x: Any, batch_size: int = 32) -> Predictive:
         """The predictive distribution at inputs `x`, a mixture over draws.
@@ -233,14 +311,59 @@ class KerasPosterior:
         _outputs_at(self._network, tf.nest.map_structure(lambda part: part[:1], x))
 
         def outputs_fn(*parts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-            weights, log_scale = self._split(parts)
+            weights, _, log_scale = self._split(parts)
             return self._network(x, weights), log_scale
 
         return Predictive(outputs_fn, self._likelihood, self._flat_draws(draws), batch_size)
 
+    def plot_calibration(self, draws: Any, x: Any = None, y: Any = None, num_bins: int = 15, axes: Any = None) -> Any:
+        """A reliability diagram of a classifier, with the number of predictions in each bin. Needs matplotlib.
+
+        Args:
+          draws: as `predict` takes them.
+          x, y: inputs and labels, best those of a test; by default the posterior's own data.
+          num_bins: of the confidence, of equal width.
+          axes: two of matplotlib, for diagram and counts; by default those of a new figure.
+
+        Returns:
+          The two axes.
+        """
+        x, y = self._data_or(x, y)
+        return plot_calibration(self.predict(draws, x), y, num_bins, axes)
+
+    def plot_predictive(self, draws: Any, x: Any = None, y: Any = None, axes: Any = None) -> Any:
+        """The predictive mean along the only input of a network with one output, with bands, over data. Needs matplotlib.
+
+        Args:
+          draws: as `predict` takes them.
+          x, y: data that are shown, and whose range is; by default the posterior's own.
+          axes: of matplotlib; by default those of a new figure.
+
+        Returns:
+          The axes.
+        """
+        x, y = (np.asarray(value) for value in self._data_or(x, y))
+        if x.size != len(x) or y.size != len(y):
+            raise ValueError(f'`x` and `y` must have one number in each row, got shapes {x.shape} and {y.shape}.')
+        margin = 0.1 * np.ptp(x)
+        grid = np.linspace(x.min() - margin, x.max() + margin, _NUM_GRID).astype(x.dtype)
+        predictive = self.predict(draws, np.reshape(grid, [-1, *x.shape[1:]]))
+        return plot_predictive(predictive, grid, x.ravel(), y.ravel(), axes)
+
+    def _data_or(self, x: Any, y: Any) -> tuple[Any, Any]:
+        """What is given, or all data of the posterior."""
+        if (x is None) != (y is None):
+            raise ValueError('`x` and `y` must be given both or neither, got one of them.')
+        if x is not None:
+            return x, y
+        if not isinstance(self._data, tf.data.Dataset):
+            return self._data
+        pairs = list(self._data)
+        return tf.nest.map_structure(lambda *batches: tf.concat(batches, axis=0), *pairs)
+
     def load(self, draw: Sequence[Any], model: Any) -> None:
         """Puts one draw, the state parts without leading dimensions, into a model of the same architecture."""
-        weights, _ = self._split(self._checked_parts('draw', draw))
+        weights, _, _ = self._split(self._checked_parts('draw', draw))
         check_model(model)
         variables = model.trainable_variables
         ours, theirs = [tuple(np.shape(w)) for w in weights], [tuple(v.shape) for v in variables]
@@ -249,22 +372,25 @@ class KerasPosterior:
         for variable, weight in zip(variables, weights, strict=True):
             variable.assign(weight)
 
-    def _split(self, parts: Sequence[Any]) -> tuple[list[Any], Any]:
-        """Weights, and the log of the noise scale or None."""
+    def _split(self, parts: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
+        """Weights, log scales of the prior, and the log of the noise scale or None."""
         if len(parts) != len(self.names):
             raise ValueError(f'The state must have {len(self.names)} parts, {self.names}, got {len(parts)}.')
-        return (list(parts[:-1]), parts[-1]) if self._likelihood.has_log_scale else (list(parts), None)
+        first = len(self._network.weights)
+        last = first + len(self._prior.names)
+        log_scale = parts[-1] if self._likelihood.has_log_scale else None
+        return list(parts[:first]), list(parts[first:last]), log_scale
 
     def _log_likelihood(self, data: Any, *parts: tf.Tensor) -> tf.Tensor:
         x, y = data
-        weights, log_scale = self._split(parts)
+        weights, _, log_scale = self._split(parts)
         outputs = self._network(x, weights)
         observed = self._likelihood.observations(y, outputs[(0,) * (outputs.shape.rank - 2)])
         return tf.reduce_sum(self._likelihood.log_prob(observed, outputs, log_scale), axis=-1)
 
     def _natural_parameters(self, data: Any, *parts: tf.Tensor) -> tf.Tensor:
         x, _ = data
-        weights, log_scale = self._split(parts)
+        weights, _, log_scale = self._split(parts)
         return self._likelihood.natural_parameters(self._network(x, weights), log_scale)
 
     def _checked_parts(self, name: str, parts: Any) -> list[np.ndarray]:
@@ -280,7 +406,7 @@ class KerasPosterior:
         return found
 
     def _flat_draws(self, draws: Any) -> list[np.ndarray]:
-        events = [weight.shape.as_list() for weight in self._network.weights]
+        events = [weight.shape.as_list() for weight in self._network.weights] + [[size] for size in self._prior.sizes]
         if self._likelihood.has_log_scale:
             events.append([1])
         parts = self._checked_parts('draws', draws)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +11,21 @@ import tensorflow as tf
 from tfp_rmhmc.argument import check_callable, check_instance, check_integer, shown
 from tfp_rmhmc.keras.likelihood import Likelihood
 
-__all__ = ['Predictive']
+__all__ = ['Predictive', 'Reliability']
+
+
+class Reliability(NamedTuple):
+    """Confidence against accuracy, in bins of the confidence of equal width.
+
+    Attributes:
+      confidence: mean confidence of each bin, `[num_bins]`; NaN in empty ones.
+      accuracy: share of right predictions.
+      number: of predictions.
+    """
+
+    confidence: np.ndarray
+    accuracy: np.ndarray
+    number: np.ndarray
 
 
 class Predictive:
@@ -49,6 +63,11 @@ class Predictive:
         """The number of components of the mixture."""
         return len(self._draws[0])
 
+    @property
+    def is_classifier(self) -> bool:
+        """Whether the observations are labels."""
+        return self._likelihood.is_classifier
+
     def _batches(self) -> Any:
         for begin in range(0, self.num_draws, self._batch_size):
             yield self._outputs(*[tf.constant(part[begin : begin + self._batch_size]) for part in self._draws])
@@ -74,6 +93,17 @@ class Predictive:
         """Predictive standard deviation `[N, K]`, of noise and weights together."""
         return np.sqrt(self._moments()[1])
 
+    def credible_interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds `[N, K]` between which the mean lies with this probability: uncertainty of weights, without noise.
+
+        All draws' means are in memory.
+        """
+        if not 0.0 < level < 1.0:
+            raise ValueError(f'`level` must be between 0 and 1, got {level!r}.')
+        means = np.concatenate([np.asarray(self._likelihood.moments(*pair)[0]) for pair in self._batches()])
+        low, high = np.quantile(means, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
+        return low, high
+
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance, by the law of total variance."""
         first: Any = 0.0
@@ -93,11 +123,19 @@ class Predictive:
 
     def calibration_error(self, y: Any, num_bins: int = 15) -> float:
         """Expected calibration error: confidence against accuracy, over bins of equal width (Guo et al. 2017)."""
+        found = self.reliability(y, num_bins)
+        gaps = np.where(found.number > 0, np.abs(found.confidence - found.accuracy), 0.0)
+        return float(np.sum(found.number * gaps) / np.sum(found.number))
+
+    def reliability(self, y: Any, num_bins: int = 15) -> Reliability:
+        """Confidence, accuracy and number of predictions in bins of equal width."""
         check_integer('num_bins', num_bins, least=1)
         confidence, is_right = self._confidence(y)
         which = np.minimum((confidence * num_bins).astype(int), num_bins - 1)
-        gap = np.bincount(which, weights=confidence - is_right, minlength=num_bins)
-        return float(np.sum(np.abs(gap)) / len(confidence))
+        count = np.bincount(which, minlength=num_bins)
+        sums = [np.bincount(which, weights=value, minlength=num_bins) for value in (confidence, is_right)]
+        means = [np.divide(total, count, out=np.full(num_bins, np.nan), where=count > 0) for total in sums]
+        return Reliability(means[0], means[1], count)
 
     def _confidence(self, y: Any) -> tuple[np.ndarray, np.ndarray]:
         """The probability of the most probable label, and whether it is the right one."""

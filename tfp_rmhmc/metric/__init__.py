@@ -8,7 +8,7 @@ from tfp_rmhmc.metric.fisher import FisherMetric
 from tfp_rmhmc.metric.gauss_newton import GaussNewtonMetric
 from tfp_rmhmc.metric.hessian import HessianMetric, SoftAbsMetric
 from tfp_rmhmc.metric.learned import LearnedMetric, ScaleStructure
-from tfp_rmhmc.metric.learning import LEAST_GAIN, MAX_DENSE, Fit, diagonal_fit, fit_metric, normal_scores
+from tfp_rmhmc.metric.learning import LEAST_GAIN, MAX_DENSE, MAX_LEARNED, Fit, diagonal_fit, fit_metric, normal_scores
 from tfp_rmhmc.metric.monge import MongeMetric
 from tfp_rmhmc.metric.pullback import PullbackMetric
 from tfp_rmhmc.metric.separable import SeparableFactor, SeparableMetric
@@ -17,6 +17,7 @@ from tfp_rmhmc.metric.separation import KineticTerms, Partition, Separation
 __all__ = [
     'LEAST_GAIN',
     'MAX_DENSE',
+    'MAX_LEARNED',
     'CholeskyFactor',
     'DenseMetric',
     'DiagonalFactor',

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tfp_rmhmc.metric.learned import ScaleStructure
 
-__all__ = ['LEAST_GAIN', 'MAX_DENSE', 'Fit', 'diagonal_fit', 'fit_metric', 'normal_scores']
+__all__ = ['LEAST_GAIN', 'MAX_DENSE', 'MAX_LEARNED', 'Fit', 'diagonal_fit', 'fit_metric', 'normal_scores']
 
 _Array = NDArray[np.floating[Any]]
 
@@ -35,7 +35,7 @@ _MAX_TIME = 4.0
 _LEAST_RESIDUAL = 0.4
 _MAX_SETTERS = 3  # of one coordinate
 MAX_DENSE = 300  # coordinates of a block with a correlation matrix
-_MAX_LEARNED = 2000  # coordinates in all, beyond which scales are constant
+MAX_LEARNED = 2000  # coordinates in all, beyond which scales are constant
 _MAX_DRAWS = 4000  # that are looked at
 _MAX_RESIDUAL_COORDINATES = 16  # whose products are looked at for what is not separable
 _MAX_LAG = 50  # of autocorrelations
@@ -91,7 +91,7 @@ def fit_metric(draws: _Array, scores: _Array, learns_scales: bool = True) -> Fit
       scores: gradients of the log density there.
       learns_scales: False for a constant metric.
     """
-    if draws.shape[-1] > _MAX_LEARNED:
+    if draws.shape[-1] > MAX_LEARNED:
         return diagonal_fit(draws, scores)
     sample = _Sample.of(draws, scores)
     dimension = sample.draws.shape[-1]

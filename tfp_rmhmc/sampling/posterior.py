@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_rmhmc.argument import check_choice, check_flag, check_instance, check_integer, check_positive, shown
-from tfp_rmhmc.metric import Metric
+from tfp_rmhmc.metric import MAX_LEARNED, Metric
 from tfp_rmhmc.noise import seed_words, split_seed
 from tfp_rmhmc.sampling.automatic import AutomaticRun
 from tfp_rmhmc.sampling.by_name import NamedRun
@@ -80,8 +80,10 @@ def sample_posterior(
       kernel: `'auto'`; or `'explicit'` or `'implicit'`, with a metric made of Hessians by default; or `'rnuts'`, no-U-turn
         trajectories with the explicit kernel's metric; or TFP's `'hmc'` or `'nuts'` as baselines.
       metric: of the explicit, implicit and `'rnuts'` kernels, in the unconstrained space; given with `'auto'`, it makes the
-        kernel explicit. By default `SoftAbsMetric(4.0)`, and above 200 dimensions `MongeMetric(D**-0.5)`, in coordinates
-        that are scaled to unit standard deviation, as seen in the burn-in. HMC and NUTS use the same scaling.
+        kernel explicit. So it is where a model that knows its `separable_metric()`, such as a Keras posterior with a
+        hierarchical prior, has more than 2,000 coordinates, beyond which scales are not learned. By default
+        `SoftAbsMetric(4.0)`, and above 200 dimensions `MongeMetric(D**-0.5)`, in coordinates that are scaled to unit
+        standard deviation, as seen in the burn-in. HMC and NUTS use the same scaling.
       initial_state: `[num_chains, ...]`, in the model's structure and space; by default uniform on (-2, 2) in the
         unconstrained space.
       bijector: for a log density of constrained values with flat priors: a `tfb.Bijector`, or one for each part of
@@ -116,6 +118,8 @@ def sample_posterior(
         check_instance('metric', metric, Metric, 'None or a `tfp_rmhmc.Metric`')
     if metric is not None and kernel in ('hmc', 'nuts'):
         raise ValueError(f'`metric` must be None for kernel {kernel!r}, which takes none, got {shown(metric)}.')
+    if kernel == 'auto' and metric is None and _knows_its_metric(model):
+        metric = model.separable_metric()
     if kernel == 'auto' and metric is not None:
         kernel = 'explicit'
     is_automatic = kernel == 'auto'
@@ -187,6 +191,11 @@ def sample_posterior(
 
 def _float(value: Any) -> float | None:
     return None if value is None else float(value)
+
+
+def _knows_its_metric(model: Any) -> bool:
+    """Whether a model has too many coordinates for scales to be learned, and says itself who sets whose."""
+    return getattr(model, 'has_separable_metric', False) and model.dimension > MAX_LEARNED
 
 
 def _seed_of(seed: Any, saved: dict[str, np.ndarray]) -> np.ndarray:
