@@ -55,6 +55,13 @@ def separable_metric(dimension):
     return rm.SeparableMetric(wavy_log_scales, [None, None, correlation], blocks=[[2], [0], last])
 
 
+def twisted(q):
+    """A dense matrix that depends on every coordinate, and has no derivatives of the target in it."""
+    dimension = q.shape[-1]
+    root = tf.eye(dimension, dtype=q.dtype) + 0.3 * tf.sin(q[..., :, None] + 2.0 * q[..., None, :])
+    return tf.matmul(root, root, transpose_b=True) + 0.5 * tf.eye(dimension, dtype=q.dtype)
+
+
 def metric_for(name, metric, dimension):
     """The metric, or one that the integrator takes where it does not take any."""
     if name.startswith('separable'):

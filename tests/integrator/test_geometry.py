@@ -20,6 +20,7 @@ from tests.integrator.registry import (
     metric_for,
     num_blocks,
     separable_metric,
+    twisted,
 )
 from tfp_rmhmc.integrator.doubled import Doubled
 from tfp_rmhmc.integrator.transition import propose
@@ -39,13 +40,6 @@ SEPARABLE = {
     ),
 }
 ANY_METRIC = [name for name in EXACT if not name.startswith(('separable', 'gaussian'))]
-
-
-def twisted(q):
-    """A dense matrix that depends on every coordinate, and has no derivatives of the target in it."""
-    dimension = q.shape[-1]
-    root = tf.eye(dimension, dtype=q.dtype) + 0.3 * tf.sin(q[..., :, None] + 2.0 * q[..., None, :])
-    return tf.matmul(root, root, transpose_b=True) + 0.5 * tf.eye(dimension, dtype=q.dtype)
 
 
 # Of each kind of connection; third derivatives are slow to trace.

@@ -109,21 +109,19 @@ class GaussianSplit(Integrator):
           order: as in the constructor.
           max_iterations: of the optimiser.
         """
-        with tf.init_scope():
-            parts = state_parts(start, 'start')
-            density = LogDensity.at_state(target_log_prob_fn, parts)
-            if density.layout.batch_rank:
-                raise ValueError(
-                    f'`start` must be the state of one chain, got a batch of rank {density.layout.batch_rank}.'
-                )
+        if not tf.executing_eagerly():
+            raise RuntimeError('`GaussianSplit.laplace` must be called eagerly, before a function is traced.')
+        parts = state_parts(start, 'start')
+        density = LogDensity.at_state(target_log_prob_fn, parts)
+        if density.layout.batch_rank:
+            raise ValueError(f'`start` must be the state of one chain, got a batch of rank {density.layout.batch_rank}.')
 
-            def descent(q: tf.Tensor) -> list[tf.Tensor]:
-                return [-x for x in density.apply(autodiff.value_and_gradient, q)]
+        @tf.function(autograph=False)
+        def descent(q: tf.Tensor) -> list[tf.Tensor]:
+            return [-x for x in density.apply(autodiff.value_and_gradient, q)]
 
-            found = tfp.optimizer.lbfgs_minimize(
-                tf.function(descent, autograph=False), density.layout.flatten(parts), max_iterations=max_iterations
-            )
-            _, gradient, second = (x.numpy().astype(np.float64) for x in density.apply(autodiff.hessian, found.position))
+        found = tfp.optimizer.lbfgs_minimize(descent, density.layout.flatten(parts), max_iterations=max_iterations)
+        _, gradient, second = (x.numpy().astype(np.float64) for x in density.apply(autodiff.hessian, found.position))
         precision = -second
         is_mode = bool(np.all(np.isfinite(precision)) and np.all(np.linalg.eigvalsh(precision) > 0.0))
         if not is_mode or np.sqrt(gradient @ np.linalg.solve(precision, gradient)) > _FAR_FROM_MODE:

@@ -147,6 +147,9 @@ class Lagrangian(Integrator):
             known.gradient,
         )
 
+    def flipped(self, point: _Moving) -> _Moving:
+        return point._replace(momentum=-point.momentum, velocity=-point.velocity)
+
     def log_determinant(self, point: _Moving) -> tf.Tensor:
         return point.log_determinant
 
