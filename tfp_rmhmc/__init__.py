@@ -8,9 +8,11 @@ from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.diagnostic import default_trace_fn, initial_velocity_getter_fn, proposed_velocity_getter_fn
 from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, PhasePoint, Slope
 from tfp_rmhmc.integrator import (
+    GaussianSplit,
     GeneralizedLeapfrog,
     ImplicitMidpoint,
     Integrator,
+    Lagrangian,
     Ledger,
     Leg,
     MetricCoupling,
@@ -57,12 +59,14 @@ __all__ = [
     'Factor',
     'FisherMetric',
     'GaussNewtonMetric',
+    'GaussianSplit',
     'GeneralizedLeapfrog',
     'Hamiltonian',
     'HessianMetric',
     'ImplicitMidpoint',
     'ImplicitRiemannianHMC',
     'Integrator',
+    'Lagrangian',
     'Ledger',
     'Leg',
     'LocalHamiltonian',

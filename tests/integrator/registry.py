@@ -21,6 +21,9 @@ EXACT = {
     'implicit-midpoint-4': rm.ImplicitMidpoint(**TIGHT, order=4),
     'separable-leapfrog': rm.SeparableLeapfrog(),
     'separable-leapfrog-4': rm.SeparableLeapfrog(order=4),
+    'gaussian-split': rm.GaussianSplit(0.3, 1.7),
+    'gaussian-split-4': rm.GaussianSplit(0.3, 1.7, order=4),
+    'lagrangian': rm.Lagrangian(),
 }
 # With the solvers' own tolerances, as a user has them.
 DEFAULTS = {
@@ -30,7 +33,13 @@ DEFAULTS = {
     'generalized-leapfrog': rm.GeneralizedLeapfrog(),
     'implicit-midpoint': rm.ImplicitMidpoint(),
     'separable-leapfrog': rm.SeparableLeapfrog(),
+    'gaussian-split': rm.GaussianSplit(0.3, 1.7),
+    'lagrangian': rm.Lagrangian(),
 }
+
+
+# A mass that is not the precision of the approximation above, so that the frequency is not one.
+EUCLIDEAN = rm.EuclideanMetric(0.8)
 
 
 def wavy_log_scales(a, b, c):
@@ -46,9 +55,20 @@ def separable_metric(dimension):
     return rm.SeparableMetric(wavy_log_scales, [None, None, correlation], blocks=[[2], [0], last])
 
 
+def twisted(q):
+    """A dense matrix that depends on every coordinate, and has no derivatives of the target in it."""
+    dimension = q.shape[-1]
+    root = tf.eye(dimension, dtype=q.dtype) + 0.3 * tf.sin(q[..., :, None] + 2.0 * q[..., None, :])
+    return tf.matmul(root, root, transpose_b=True) + 0.5 * tf.eye(dimension, dtype=q.dtype)
+
+
 def metric_for(name, metric, dimension):
-    """The metric, or a separable one where the integrator takes no other."""
-    return separable_metric(dimension) if name.startswith('separable') else metric
+    """The metric, or one that the integrator takes where it does not take any."""
+    if name.startswith('separable'):
+        return separable_metric(dimension)
+    if name.startswith('gaussian'):
+        return EUCLIDEAN
+    return rm.MongeMetric(0.5) if name.startswith('lagrangian') and not metric.has_connection else metric
 
 
 def hamiltonian_of(log_prob, metric, position):
@@ -63,7 +83,8 @@ def num_blocks(integrator):
 def flow(integrator, log_prob, metric, step_size, num_steps):
     """The whole proposal as a function `[n, blocks * D] -> [n, blocks * D]`, the centre of a gap included.
 
-    `step_size` is a scalar or `[D]` or `[n, D]`.
+    `step_size` is a scalar or `[D]` or `[n, D]`. After a call, `log_determinant: [n]` is what the integrator says of its
+    volume.
     """
 
     @tf.function(autograph=False)
@@ -80,10 +101,11 @@ def flow(integrator, log_prob, metric, step_size, num_steps):
         end = trajectory.end
         blocks = [end.phase.position, end.phase.momentum]
         blocks += [end.point.position_gap, end.point.momentum_gap] if gaps else []
-        return tf.concat(blocks, axis=-1), trajectory.ledger.is_ok
+        changed = tf.zeros_like(position[:, 0]) if integrator.preserves_volume else trajectory.log_determinant
+        return tf.concat(blocks, axis=-1), trajectory.ledger.is_ok, changed
 
     def checked(z, sign=1.0):
-        end, is_ok = run(tf.constant(z), sign * tf.constant(step_size, z.dtype))
+        end, is_ok, checked.log_determinant = run(tf.constant(z), sign * tf.constant(step_size, z.dtype))
         assert np.all(is_ok), 'a solve failed'
         return end.numpy()
 

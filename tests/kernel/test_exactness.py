@@ -12,8 +12,9 @@ import tensorflow as tf
 
 import tfp_rmhmc as rm
 from tests import targets
-from tests.integrator.registry import EXACT, separable_metric
+from tests.integrator.registry import EUCLIDEAN, EXACT, separable_metric, twisted
 from tfp_rmhmc.integrator import metric_coupling
+from tfp_rmhmc.metric import connection
 
 pytestmark = pytest.mark.statistical
 NUM_CHAINS, DIMENSION = 20000, 16
@@ -50,11 +51,14 @@ KERNELS = {
     'symmetric-projection-4': (explicit(rm.SymmetricProjection(tolerance=1e-4, order=4), num_steps=2), 0.38, None, 4),
     'separable-leapfrog': (separable(rm.SeparableLeapfrog()), 0.18, 0.53, 20),
     'separable-leapfrog-4': (separable(rm.SeparableLeapfrog(order=4), num_steps=2), 0.27, None, 15),
+    'gaussian-split': (separable(EXACT['gaussian-split'], metric=EUCLIDEAN), 0.26, 0.67, 15),
+    'gaussian-split-4': (separable(EXACT['gaussian-split-4'], num_steps=2, metric=EUCLIDEAN), 0.5, None, 10),
+    'lagrangian': (separable(rm.Lagrangian(), metric=rm.MongeMetric(0.5)), 0.105, 0.34, 30),
     # Steps that differ between chains and between coordinates.
     'metric-coupling-uneven': (explicit(rm.MetricCoupling()), 0.14 * UNEVEN, 0.41 * UNEVEN, 25),
 }
-# A minute each at low acceptance: float64 has to do.
-SLOW = ('symmetric-projection', 'implicit-midpoint-loose', 'metric-coupling-uneven')
+# A minute each at low acceptance, or nothing that high acceptance does not show of float32: float64 has to do.
+SLOW = ('symmetric-projection', 'implicit-midpoint-loose', 'metric-coupling-uneven', 'gaussian-split', 'lagrangian')
 CASES = [
     (name, level, dtype)
     for name, entry in KERNELS.items()
@@ -130,6 +134,42 @@ def test_exact_kernels_leave_the_target_invariant(name, level, dtype):
     assert failures < (0.001 if level == 'high' else 0.75)
     assert p_value > 1e-3
     assert control < 1e-6
+
+
+def test_lagrangian_steps_with_a_dense_metric_leave_the_target_invariant():
+    """In three dimensions: there are D^3 derivatives of the metric for each of 20,000 chains."""
+    kernel = separable(rm.Lagrangian(), 3, rm.FisherMetric(twisted))
+    transition = transition_of(kernel, targets.skewed, 0.45)
+    start = targets.skewed_draws(NUM_CHAINS, 3, seed=2)
+    draws, acceptance, _ = run(transition, start, 8)
+    cooled, _, _ = run(transition, start, 8, power=1.1)
+    p_value, control = skewed_p_value(draws), skewed_p_value(cooled)
+    print(f'acceptance {acceptance:.3f}, p {p_value:.3g}, control {control:.3g}')
+    assert 0.6 < acceptance < 0.95
+    assert p_value > 1e-3
+    assert control < 1e-6
+
+
+@pytest.mark.parametrize('kind', ['monge', 'dense'])
+def test_lagrangian_steps_whose_determinant_is_left_out_are_found_out(kind, monkeypatch):
+    """The determinants of the kicks, that is; that of the change from momenta to velocities stays."""
+    cls, metric, dimension, step = {
+        'monge': (connection.RankOneConnection, rm.MongeMetric(0.5), DIMENSION, 0.2),
+        'dense': (connection.DenseConnection, rm.FisherMetric(twisted), 3, 0.45),
+    }[kind]
+    kick = cls.kick
+
+    def without(self, velocity, step_size):
+        kicked = kick(self, velocity, step_size)
+        return kicked._replace(log_determinant=tf.zeros_like(kicked.log_determinant))
+
+    monkeypatch.setattr(cls, 'kick', without)
+    start = targets.skewed_draws(NUM_CHAINS, dimension, seed=2)
+    transition = transition_of(separable(rm.Lagrangian(), 3, metric), targets.skewed, step)
+    draws, acceptance, _ = run(transition, start, 6)
+    print(f'{kind}: acceptance {acceptance:.3f}, p {skewed_p_value(draws):.3g}')
+    assert acceptance > 0.5
+    assert skewed_p_value(draws) < 1e-6
 
 
 def test_solves_that_fail_bias_a_kernel_that_does_not_look_back():

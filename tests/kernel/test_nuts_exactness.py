@@ -9,9 +9,10 @@ import tensorflow as tf
 
 import tfp_rmhmc as rm
 from tests import targets
-from tests.integrator.registry import separable_metric
+from tests.integrator.registry import EUCLIDEAN, EXACT, separable_metric
 from tests.kernel.test_exactness import METRIC, skewed_p_value
 from tfp_rmhmc.integrator import tree
+from tfp_rmhmc.metric.connection import RankOneConnection
 
 pytestmark = pytest.mark.statistical
 NUM_CHAINS, DIMENSION = 20000, 6
@@ -24,6 +25,8 @@ KERNELS = {
     'euclidean-short': (rm.EuclideanMetric(), rm.SeparableLeapfrog(), 0.25, 10),
     'generalized-leapfrog': (METRIC, rm.GeneralizedLeapfrog(), 0.8, 3),
     'implicit-midpoint': (METRIC, rm.ImplicitMidpoint(), 0.9, 3),
+    'gaussian-split': (EUCLIDEAN, EXACT['gaussian-split'], 0.5, 5),
+    'lagrangian': (rm.MongeMetric(0.5), rm.Lagrangian(), 0.3, 8),
     'symmetric-projection': (METRIC, rm.SymmetricProjection(tolerance=1e-4), 0.8, 3),
 }
 CASES = [(name, np.float64) for name in KERNELS] + [
@@ -77,6 +80,18 @@ def test_trees_leave_the_target_invariant(name, dtype):
 def test_weights_that_ignore_the_energy_are_found_out(monkeypatch):
     monkeypatch.setattr(tree, '_log_weight', tf.zeros_like)
     p_value, _ = p_value_of(*transition_of('euclidean', np.float64))
+    assert p_value < 1e-6
+
+
+def test_weights_that_ignore_the_determinant_are_found_out(monkeypatch):
+    kick = RankOneConnection.kick
+
+    def without(self, velocity, step_size):
+        kicked = kick(self, velocity, step_size)
+        return kicked._replace(log_determinant=tf.zeros_like(kicked.log_determinant))
+
+    monkeypatch.setattr(RankOneConnection, 'kick', without)
+    p_value, _ = p_value_of(*transition_of('lagrangian', np.float64))
     assert p_value < 1e-6
 
 

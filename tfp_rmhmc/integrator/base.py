@@ -17,8 +17,8 @@ __all__ = ['Integrator', 'Leg', 'Point', 'composition', 'is_shared']
 class Point(NamedTuple):
     """A point of an integrator's phase space. Vectors are `[batch..., D]`.
 
-    An integrator that needs more, such as a second copy or a starting guess, has a `point_type` with more fields, all
-    `[batch..., D]`.
+    An integrator that needs more, such as a second copy or a starting guess, has a `point_type` with more fields,
+    `[batch..., D]` or `[batch...]`.
 
     Attributes:
       position, momentum: `q` and `p`.
@@ -45,10 +45,11 @@ class Leg(NamedTuple):
 
 
 class Integrator(abc.ABC):
-    """Approximates the flow of a Hamiltonian by steps that preserve volume and can be reversed.
+    """Approximates the flow of a Hamiltonian by steps that can be reversed, and preserve volume or say how they change it.
 
     To add one, write `step`; the rest has defaults that fit an integrator of (q, p). The accept step is exact if a step
-    preserves the volume of its phase space, and if a step from the end with the momentum reversed leads back to the start.
+    from the end with the momentum reversed leads back to the start, and if a step preserves the volume of its phase space,
+    or `log_determinant` says by what factor the steps so far have changed it.
     Integrators in a doubled phase space differ in three more methods: their draw (`draw`), their trajectory (`travel`), and
     what their further variables add to the energy (`auxiliary_energies`).
 
@@ -59,6 +60,7 @@ class Integrator(abc.ABC):
       point_type: the NamedTuple of the integrator's points; its first fields are `Point`'s.
       is_explicit: True or False for integrators that `ExplicitRiemannianHMC` or `ImplicitRiemannianHMC` alone takes; None
         for those that both take.
+      preserves_volume: whether every step does; where not, points carry a log determinant.
       has_auxiliary_variables: whether there are variables beside (q, p) that the accept step sees.
       ends_are_cheap: whether the integrator carries the log density and its gradient along, so that the metric at the ends
         of a trajectory costs little.
@@ -67,6 +69,7 @@ class Integrator(abc.ABC):
 
     point_type: ClassVar[Any] = Point
     is_explicit: ClassVar[bool | None] = None
+    preserves_volume: ClassVar[bool] = True
     has_auxiliary_variables: ClassVar[bool] = False
     ends_are_cheap: ClassVar[bool] = False
     order: int = 2
@@ -217,6 +220,13 @@ class Integrator(abc.ABC):
         """Terms `[batch..., D]` whose sum is minus the log density of variables beside (q, p), up to a constant."""
         del local, step_size
         return tf.zeros_like(point.position)
+
+    def log_determinant(self, point: Any) -> tf.Tensor:
+        """Log of the absolute determinant `[batch...]` of the map from where a trajectory began, or a tree, to a point.
+
+        It is asked for only of integrators that say `preserves_volume = False`; these carry it along in their points.
+        """
+        return tf.zeros_like(point.position[..., 0])
 
     def __repr__(self) -> str:
         arguments = ', '.join(f'{name.lstrip("_")}={value!r}' for name, value in vars(self).items())

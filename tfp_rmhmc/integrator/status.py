@@ -19,7 +19,7 @@ class Status(enum.IntEnum):
     DIVERGED = 1  # the energy rose by more than `DIVERGENCE_THRESHOLD`
     NOT_CONVERGED = 2  # an implicit equation was not solved to the tolerance
     NOT_REVERSIBLE = 3  # integrating back did not return to the start
-    NON_FINITE = 4  # a position, momentum, energy or metric was infinite or NaN, or a metric not positive definite
+    NON_FINITE = 4  # a position, momentum, energy or metric was infinite or NaN, or a metric or determinant not positive
 
 
 class Ledger(NamedTuple):

@@ -27,7 +27,8 @@ class Proposal(NamedTuple):
       gradient: of the log density there.
       initial_momentum, final_momentum: `p` at the two ends.
       initial_velocity, final_velocity: `G^-1 p` at the two ends.
-      log_acceptance_correction: the log density ratio of everything but the target: momentum and auxiliary variables.
+      log_acceptance_correction: the log density ratio of everything but the target, which is momentum and auxiliary
+        variables, and the log determinant of a trajectory that does not preserve volume.
       energy: H at the start.
       ledger: status, and what the trajectory cost.
     """
@@ -59,11 +60,12 @@ class End(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """Both ends of a trajectory, and the ledger after it."""
+    """Both ends of a trajectory, the ledger after it, and its log determinant `[batch...]`; empty where volume is kept."""
 
     start: End
     end: End
     ledger: Ledger
+    log_determinant: Any
 
 
 def propose(
@@ -138,7 +140,8 @@ def fly(
     else:
         first = (tf.constant(0), blank, ends)
         _, point, ends = tf.while_loop(lambda i, *_: i < 2, visit, first)
-    return Trajectory(ends[0], ends[1], point.ledger)
+    log_determinant = () if integrator.preserves_volume else integrator.log_determinant(point)
+    return Trajectory(ends[0], ends[1], point.ledger, log_determinant)
 
 
 def _is(i: int | tf.Tensor, number: int) -> bool | tf.Tensor:
@@ -167,6 +170,9 @@ def _accepting(trajectory: Trajectory) -> Proposal:
         # Subtracted before the sum, as in `kinetic_energy_change`.
         terms = trajectory.end.auxiliary_energies - trajectory.start.auxiliary_energies
         energy_change += tf.reduce_sum(terms, axis=-1)
+    if tf.is_tensor(trajectory.log_determinant):
+        # The density at the end of what has been stretched counts as often: exp(-H') |det| against exp(-H).
+        energy_change -= trajectory.log_determinant
     total_change = energy_change + start.log_prob - end.log_prob
     all_finite = tf.math.is_finite(total_change) & tf.reduce_all(
         tf.math.is_finite(end.position) & tf.math.is_finite(end.gradient) & tf.math.is_finite(end.momentum), axis=-1

@@ -145,7 +145,8 @@ class Gardener:
     a full period are missed.)
 
     Args:
-      integrator: any one whose steps preserve volume and can be reversed.
+      integrator: any one whose steps can be reversed. Where they do not preserve volume, a leaf's weight has the
+        determinant of the way from the root, `exp(-H) |det|`: from which leaf it is measured is one factor for all.
       hamiltonian: of the current target and metric.
       step_size: a scalar, or a tensor that broadcasts with the position.
       max_depth: doublings at most.
@@ -329,6 +330,8 @@ class Gardener:
             point = point._replace(ledger=landed.ledger)
             energies = self._auxiliary_energies(local, landed) - root.auxiliary_energies
             change += tf.reduce_sum(energies, axis=-1)
+        if not self._integrator.preserves_volume:
+            change -= self._integrator.log_determinant(point)
         ledger = point.ledger if self._integrator.ends_are_cheap else point.ledger.evaluated(1)
         is_finite = tf.math.is_finite(change)
         if not self._integrator.ends_are_cheap:  # else the gradient at the end is in the momentum, and so in the energy

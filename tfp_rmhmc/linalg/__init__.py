@@ -2,8 +2,10 @@
 
 from tfp_rmhmc.linalg.arrowhead import are_arrowheads
 from tfp_rmhmc.linalg.cholesky import cholesky_and_inverse
+from tfp_rmhmc.linalg.constant import captured
 from tfp_rmhmc.linalg.correlation import Correlation, correlation_of, dense_correlation, identity_correlation
 from tfp_rmhmc.linalg.eigh import STRUCTURES, eigh
+from tfp_rmhmc.linalg.elimination import solve_and_log_det
 from tfp_rmhmc.linalg.gram import WeightedGram
 from tfp_rmhmc.linalg.softabs import SoftAbs, softabs
 
@@ -13,10 +15,12 @@ __all__ = [
     'SoftAbs',
     'WeightedGram',
     'are_arrowheads',
+    'captured',
     'cholesky_and_inverse',
     'correlation_of',
     'dense_correlation',
     'eigh',
     'identity_correlation',
     'softabs',
+    'solve_and_log_det',
 ]

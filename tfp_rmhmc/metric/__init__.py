@@ -1,9 +1,10 @@
 """Metrics: what a position says about the local scale of the target."""
 
-from tfp_rmhmc.metric.base import DenseMetric, Evaluation, LocalMetric, Metric
+from tfp_rmhmc.metric.base import DenseMetric, Evaluation, LocalMetric, MatrixMetric, Metric
+from tfp_rmhmc.metric.connection import Connection, Kick
 from tfp_rmhmc.metric.diagonal import DiagonalMetric
 from tfp_rmhmc.metric.euclidean import EuclideanMetric
-from tfp_rmhmc.metric.factor import CholeskyFactor, DiagonalFactor, Factor, RankOneFactor, SoftAbsFactor
+from tfp_rmhmc.metric.factor import CholeskyFactor, DenseFactor, DiagonalFactor, Factor, RankOneFactor, SoftAbsFactor
 from tfp_rmhmc.metric.fisher import FisherMetric
 from tfp_rmhmc.metric.gauss_newton import GaussNewtonMetric
 from tfp_rmhmc.metric.hessian import HessianMetric, SoftAbsMetric
@@ -19,6 +20,8 @@ __all__ = [
     'MAX_DENSE',
     'MAX_LEARNED',
     'CholeskyFactor',
+    'Connection',
+    'DenseFactor',
     'DenseMetric',
     'DiagonalFactor',
     'DiagonalMetric',
@@ -29,9 +32,11 @@ __all__ = [
     'Fit',
     'GaussNewtonMetric',
     'HessianMetric',
+    'Kick',
     'KineticTerms',
     'LearnedMetric',
     'LocalMetric',
+    'MatrixMetric',
     'Metric',
     'MongeMetric',
     'Partition',

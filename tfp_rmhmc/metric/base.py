@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
+from tfp_rmhmc.data_sum import SumOverData
 from tfp_rmhmc.density import LogDensity
-from tfp_rmhmc.metric.factor import CholeskyFactor, Factor
+from tfp_rmhmc.metric.connection import Connection, DenseConnection
+from tfp_rmhmc.metric.factor import CholeskyFactor, DenseFactor, Factor
 from tfp_rmhmc.metric.separation import Separation
 from tfp_rmhmc.state import StateLayout
 
-__all__ = ['DenseMetric', 'Evaluation', 'LocalMetric', 'Metric']
+__all__ = ['DenseMetric', 'Evaluation', 'LocalMetric', 'MatrixMetric', 'Metric']
 
 
 class Evaluation(NamedTuple):
@@ -57,10 +59,12 @@ class Metric(abc.ABC):
       follows_curvature: whether a unit of length is about a local standard deviation of the target, in every direction.
         Only speed depends on it: with such a metric `MetricCoupling` holds its copies together more tightly.
       is_separable: whether `separation` gives the metric in blocks that depend on each other only.
+      has_connection: whether `connection` gives its Christoffel symbols.
     """
 
     follows_curvature = False
     is_separable = False
+    has_connection = False
 
     @abc.abstractmethod
     def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -91,6 +95,11 @@ class Metric(abc.ABC):
         del layout
         raise TypeError(f'The metric must be separable, got {self!r}.')
 
+    def connection(self, density: LogDensity, position: tf.Tensor) -> Connection:
+        """The Christoffel symbols of the metric at `position: [batch..., D]`."""
+        del density, position
+        raise TypeError(f'The metric must have a connection, got {self!r}.')
+
     def _local(self, tape: tf.GradientTape, position: tf.Tensor, known: Evaluation, parameters: Any) -> LocalMetric:
         """The metric whose parameters, a tensor or a list, were recorded by a persistent tape."""
         factor = self.factorize(parameters)
@@ -112,7 +121,25 @@ class Metric(abc.ABC):
         return f'{type(self).__name__}({", ".join(f"{name}={value!r}" for name, value in given.items())})'
 
 
-class DenseMetric(Metric):
+class MatrixMetric(Metric):
+    """A metric whose parameters are a matrix `[batch..., D, D]`, and so is its factor."""
+
+    has_connection = True
+
+    @abc.abstractmethod
+    def factorize(self, parameters: tf.Tensor) -> DenseFactor:
+        """G in factored form."""
+
+    def connection(self, density: LogDensity, position: tf.Tensor) -> Connection:
+        return DenseConnection.of(
+            lambda q: self.parameters(density, q),
+            self.factorize,
+            position,
+            vectorize=not isinstance(density.target_log_prob_fn, SumOverData),
+        )
+
+
+class DenseMetric(MatrixMetric):
     """A metric given by its matrix, positive definite wherever the chain goes; factored by Cholesky.
 
     Where the matrix is not positive definite the factor is NaN and the kernel rejects that chain's proposal. Of a matrix
@@ -128,5 +155,5 @@ class DenseMetric(Metric):
         log_prob, gradient = density.apply(autodiff.value_and_gradient, position)
         return log_prob, gradient, self.matrix(density, position)
 
-    def factorize(self, parameters: tf.Tensor) -> Factor:
+    def factorize(self, parameters: tf.Tensor) -> DenseFactor:
         return CholeskyFactor(parameters)

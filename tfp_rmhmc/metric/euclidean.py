@@ -66,6 +66,11 @@ class EuclideanMetric(Metric):
     def separation(self, layout: StateLayout) -> Separation:
         return _OneBlock(self, layout.dimension)
 
+    @property
+    def mass(self) -> Any:
+        """As given."""
+        return self._mass
+
     def velocity(self, momentum: tf.Tensor) -> tf.Tensor:
         """`M^-1 p: [batch..., D]`."""
         return momentum if self._mass is None else self.factorize(self._mass_for(momentum)).solve(momentum)

@@ -18,7 +18,15 @@ import tensorflow as tf
 
 from tfp_rmhmc.linalg import cholesky_and_inverse, eigh, softabs
 
-__all__ = ['CholeskyFactor', 'DiagonalFactor', 'Factor', 'IdentityFactor', 'RankOneFactor', 'SoftAbsFactor']
+__all__ = [
+    'CholeskyFactor',
+    'DenseFactor',
+    'DiagonalFactor',
+    'Factor',
+    'IdentityFactor',
+    'RankOneFactor',
+    'SoftAbsFactor',
+]
 
 
 class Factor(abc.ABC):
@@ -53,7 +61,19 @@ class Factor(abc.ABC):
         return tf.ensure_shape(found, like.shape)
 
 
-class CholeskyFactor(Factor):
+class DenseFactor(Factor):
+    """A matrix that is a function of a matrix `[batch..., D, D]`, its parameters."""
+
+    @abc.abstractmethod
+    def matrix(self) -> tf.Tensor:
+        """G as `[batch..., D, D]`."""
+
+    @abc.abstractmethod
+    def tangent(self, d_parameters: tf.Tensor) -> tf.Tensor:
+        """The changes of G, `[batch..., n, D, D]`, by n small changes of the parameters, as many."""
+
+
+class CholeskyFactor(DenseFactor):
     """`G = L L'` given as a matrix A, `[batch..., D, D]`, with `G = (A + A') / 2`. One Cholesky decomposition, O(D^3).
 
     A decomposition reads one triangle of a matrix, a product reads both. So G is made symmetric here, once, and every verb
@@ -64,6 +84,12 @@ class CholeskyFactor(Factor):
         self._matrix = 0.5 * (matrix + tf.linalg.matrix_transpose(matrix))
         self._lower, self._inverse = cholesky_and_inverse(self._matrix)
         self.half_log_det = tf.reduce_sum(tf.math.log(tf.linalg.diag_part(self._lower)), axis=-1)
+
+    def matrix(self) -> tf.Tensor:
+        return self._matrix
+
+    def tangent(self, d_parameters: tf.Tensor) -> tf.Tensor:
+        return 0.5 * (d_parameters + tf.linalg.matrix_transpose(d_parameters))
 
     def diagonal(self, like: tf.Tensor) -> tf.Tensor:
         return tf.linalg.diag_part(self._matrix) + tf.zeros_like(like)
@@ -83,7 +109,7 @@ class CholeskyFactor(Factor):
         return 0.5 * (self._inverse - _outer(velocity, velocity))
 
 
-class SoftAbsFactor(Factor):
+class SoftAbsFactor(DenseFactor):
     """`G = Q f(diag(lam)) Q'` of a symmetric matrix `A = Q diag(lam) Q'`. One eigendecomposition, O(D^3).
 
     `f(lam) = lam coth(alpha lam)`, a smooth absolute value bounded below by 1 / alpha (Betancourt 2013, eq. 16; the
@@ -104,6 +130,15 @@ class SoftAbsFactor(Factor):
         lam = tf.where(is_finite[..., 0], eigenvalues, nan)
         self._f, self._derivative, self._differences = softabs(lam, tf.convert_to_tensor(alpha, matrix.dtype))
         self.half_log_det = 0.5 * tf.reduce_sum(tf.math.log(self._f), axis=-1)
+
+    def matrix(self) -> tf.Tensor:
+        return tf.matmul(self._eigenvectors * self._f[..., tf.newaxis, :], self._eigenvectors, transpose_b=True)
+
+    def tangent(self, d_parameters: tf.Tensor) -> tf.Tensor:
+        """`Q [(Q' dA Q) o J] Q'` with J the divided differences of f."""
+        basis = self._eigenvectors[..., tf.newaxis, :, :]
+        inner = tf.matmul(tf.matmul(basis, d_parameters, transpose_a=True), basis)
+        return tf.matmul(tf.matmul(basis, inner * self._differences[..., tf.newaxis, :, :]), basis, transpose_b=True)
 
     def diagonal(self, like: tf.Tensor) -> tf.Tensor:
         return tf.linalg.matvec(tf.square(self._eigenvectors), self._f) + tf.zeros_like(like)

@@ -10,8 +10,8 @@ from tfp_rmhmc import autodiff
 from tfp_rmhmc.argument import check_choice, check_positive
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.linalg import STRUCTURES
-from tfp_rmhmc.metric.base import DenseMetric, Metric
-from tfp_rmhmc.metric.factor import Factor, SoftAbsFactor
+from tfp_rmhmc.metric.base import DenseMetric, MatrixMetric
+from tfp_rmhmc.metric.factor import DenseFactor, SoftAbsFactor
 
 __all__ = ['HessianMetric', 'SoftAbsMetric']
 
@@ -33,7 +33,7 @@ class HessianMetric(DenseMetric):
         return log_prob, gradient, -second
 
 
-class SoftAbsMetric(Metric):
+class SoftAbsMetric(MatrixMetric):
     """`G(q) = Q f(lam) Q'` of the Hessian `Q lam Q'` of `-l`, with `f(lam) = lam coth(alpha lam)`.
 
     Positive definite for every smooth target. Cost of an evaluation: one Hessian, one eigendecomposition, and for the
@@ -66,5 +66,5 @@ class SoftAbsMetric(Metric):
         log_prob, gradient, second = density.apply(autodiff.hessian, position)
         return log_prob, gradient, -second
 
-    def factorize(self, parameters: tf.Tensor) -> Factor:
+    def factorize(self, parameters: tf.Tensor) -> DenseFactor:
         return SoftAbsFactor(parameters, self._alpha, self._structure)
