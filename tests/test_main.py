@@ -27,8 +27,12 @@ def test_an_experiment_prints_a_table_and_saves_figures(experiment, tmp_path, ca
     assert 'figure' in printed
     assert sorted(path.name for path in pathlib.Path(tmp_path).iterdir()) == figures
     if experiment == 'funnel':
-        for name in ('NUTS', 'HMC, hand-tuned', 'implicit RMHMC', 'explicit RMHMC', 'KL of v', 'ESS/s'):
-            assert name in printed
+        lines = printed.splitlines()
+        for name in ('NUTS', 'HMC, hand-tuned', 'implicit RMHMC', 'explicit RMHMC', 'no-U-turn RMHMC', 'default'):
+            assert sum(line.startswith(name) for line in lines) >= 1, name
+        for column in ('KL of v', 'wall time', 'acceptance', ' N ', ' L ', 'step size', 'ESS/s', 'max |z|'):
+            assert column in printed
+        assert 'the default made' in printed
         assert 'For each effective sample, explicit RMHMC was' in printed
 
 
@@ -103,3 +107,15 @@ def test_the_divergence_of_the_marginal():
     # Closed form: a variance of 9/4 and a mean of 1.
     v = 1.0 + 1.5 * np.array([-1.0, 1.0])
     assert funnel.kl_of_v(v) == pytest.approx(0.5 * (4.0 + 4.0 / 9.0 - 1.0 - np.log(4.0)))
+
+
+def test_the_bias_of_the_marginal_sees_a_neck_that_was_not_entered():
+    """Draws that stop at v = 3.5, with the mean and variance of those that do not."""
+    whole = 3.0 * np.random.default_rng(0).standard_normal(40_000)
+    assert funnel.bias_of_v(whole, len(whole)) < funnel.BIASED
+    cut = whole[whole < 3.5]
+    cut = 3.0 * (cut - cut.mean()) / cut.std()
+    assert funnel.kl_of_v(cut) < 1e-4
+    assert funnel.bias_of_v(cut, 500.0) > funnel.BIASED
+    # By hand: the median is where nothing is below it, by half, in units of half over the root of four.
+    assert funnel.bias_of_v(np.full(10, 100.0), 4.0) == pytest.approx(0.95 / np.sqrt(0.95 * 0.05 / 4.0))

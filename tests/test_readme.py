@@ -17,7 +17,7 @@ def test_the_python_blocks_run(capsys):
     code = '\n'.join(blocks)
     for full, small in [
         ('sample_chain(200,', 'sample_chain(4,'),
-        ('num_leapfrog_steps=50', 'num_leapfrog_steps=2'),
+        ('num_leapfrog_steps=23', 'num_leapfrog_steps=2'),
         ('num_burnin_steps=20', 'num_burnin_steps=1'),
         ('sample_posterior(1000, log_prob,', f'sample_posterior(6, log_prob, {SMALL}'),
         ('sample_posterior(500, schools,', f'sample_posterior(6, schools, jit_compile=False, {SMALL}'),

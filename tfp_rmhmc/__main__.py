@@ -14,7 +14,7 @@ __all__ = ['main']
 # name: what it shows, and the options that it takes beside --seed, --out and --quick.
 EXPERIMENTS = {
     'funnel': (
-        'Table 1: the funnel with NUTS, hand-tuned HMC, implicit and explicit RMHMC (the default)',
+        'Table 1: the funnel with NUTS, hand-tuned HMC, implicit, explicit and no-U-turn RMHMC, and with the default',
         {'draws', 'chains', 'kernel', 'metric', 'dtype', 'jit'},
     ),
     'logistic': (
@@ -57,7 +57,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--draws', type=_positive, default=None, help='of each chain; the baselines make 25 times as many')
     parser.add_argument('--chains', type=_positive, default=4)
-    parser.add_argument('--kernel', default='all', choices=['all', 'nuts', 'hmc', 'implicit', 'explicit'])
+    parser.add_argument(
+        '--kernel', default='all', choices=['all', 'nuts', 'hmc', 'implicit', 'explicit', 'rnuts', 'default']
+    )
     parser.add_argument('--metric', default='softabs', choices=['softabs', 'softabs-1', 'diagonal', 'monge', 'euclidean'])
     parser.add_argument('--dtype', default='float64', choices=['float64', 'float32'])
     parser.add_argument('--jit', action=argparse.BooleanOptionalAction, default=True, help='compile with XLA')

@@ -14,8 +14,10 @@ __all__ = ['COLORS', 'save_figure']
 COLORS = ['#0072B2', '#E69F00', '#009E73', '#D55E00', '#CC79A7', '#56B4E9', '#000000']
 
 
-def save_figure(path: pathlib.Path, draw: Callable[[Any], None], columns: int = 1, size: float = 3.4) -> str | None:
-    """Draws into a row of axes and saves it; returns the path, or None without matplotlib."""
+def save_figure(
+    path: pathlib.Path, draw: Callable[[Any], None], columns: int = 1, size: float = 3.4, rows: int = 1
+) -> str | None:
+    """Draws into axes, row by row, and saves it; returns the path, or None without matplotlib."""
     try:
         import matplotlib
     except ImportError:
@@ -23,7 +25,7 @@ def save_figure(path: pathlib.Path, draw: Callable[[Any], None], columns: int = 
     matplotlib.use('Agg')
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, columns, figsize=(size * columns * 1.15, size), squeeze=False)
+    figure, axes = plt.subplots(rows, columns, figsize=(size * columns * 1.15, size * rows), squeeze=False)
     for axis in np.ravel(axes):
         axis.spines[['top', 'right']].set_visible(False)
     draw(np.ravel(axes))

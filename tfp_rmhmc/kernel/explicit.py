@@ -34,8 +34,8 @@ class ExplicitRiemannianHMC(CalibratedKernel):
 
     Args:
       coupling: `MetricCoupling()` (the default), `TaoBinding(...)`, `SymmetricProjection(...)`, or an integrator of your
-      own. target_log_prob_fn, step_size, num_leapfrog_steps, metric, state_gradients_are_stopped,
-        store_parameters_in_results, compiled_groups, experimental_shard_axis_names, name: as in `RiemannianHMC`.
+        own.
+      **kwargs: the other arguments, which are those of `RiemannianHMC`.
     """
 
     uncalibrated_class = UncalibratedExplicitRiemannianHMC

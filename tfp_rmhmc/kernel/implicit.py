@@ -31,8 +31,7 @@ class ImplicitRiemannianHMC(CalibratedKernel):
 
     Args:
       integrator: `GeneralizedLeapfrog()` (the default), `ImplicitMidpoint()`, or an integrator of your own.
-      target_log_prob_fn, step_size, num_leapfrog_steps, metric, state_gradients_are_stopped,
-        store_parameters_in_results, compiled_groups, experimental_shard_axis_names, name: as in `RiemannianHMC`.
+      **kwargs: the other arguments, which are those of `RiemannianHMC`.
     """
 
     uncalibrated_class = UncalibratedImplicitRiemannianHMC

@@ -36,8 +36,9 @@ class SeparableMetric(Metric):
     Hessian is needed, and `SeparableLeapfrog` makes a step for the price of one gradient. For the funnel, with state parts
     v and x:
 
-        metric = tfp_rmhmc.SeparableMetric(lambda v, x: [-0.8, -0.5 * v])         # x_i ~ N(0, exp(-v)), v: [..., 1], x:
-        [..., 10] kernel = tfp_rmhmc.RiemannianHMC(log_prob, step_size=0.6, num_leapfrog_steps=23, metric=metric)
+        # x_i ~ N(0, exp(-v)), v: [..., 1], x: [..., 10]
+        metric = tfp_rmhmc.SeparableMetric(lambda v, x: [-0.8, -0.5 * v])
+        kernel = tfp_rmhmc.RiemannianHMC(log_prob, step_size=0.6, num_leapfrog_steps=23, metric=metric)
 
     A block that sets the scale of n coordinates is pinned down by them: give it the information that they carry too. In the
     funnel v has the scale `(1/9 + n/2)^(-1/2)`, -0.8 as a logarithm for n = 10, and not its prior's 3.
