@@ -1,6 +1,9 @@
 """The command: every experiment at a small size, errors in one sentence, and what Ctrl-C leaves."""
 
+import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -104,3 +107,29 @@ def test_the_divergence_of_the_marginal():
     # Closed form: a variance of 9/4 and a mean of 1.
     v = 1.0 + 1.5 * np.array([-1.0, 1.0])
     assert funnel.kl_of_v(v) == pytest.approx(0.5 * (4.0 + 4.0 / 9.0 - 1.0 - np.log(4.0)))
+
+
+def command(*arguments, **environment):
+    """The command in a process of its own, without what this process has in its environment for TensorFlow."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith('TF_')}
+    return subprocess.run(
+        [sys.executable, '-m', 'tfp_rmhmc', *arguments],
+        capture_output=True,
+        text=True,
+        cwd=pathlib.Path(__file__).parents[1],
+        env=inherited | environment,
+        check=False,
+    )
+
+
+def test_nothing_but_the_table_is_printed(tmp_path):
+    """No greetings of CUDA and oneDNN, no warnings of retracing; TensorFlow's own logs only on demand."""
+    ran = command('omega', '--out', str(tmp_path))
+    assert ran.returncode == 0
+    assert 'figure' in ran.stdout
+    assert ran.stderr == ''
+
+
+def test_the_command_line_is_read_without_tensorflow():
+    script = 'import sys; from tfp_rmhmc.__main__ import parse; parse([]); sys.exit("tensorflow" in sys.modules)'
+    assert subprocess.run([sys.executable, '-c', script], check=False).returncode == 0

@@ -1,102 +1,29 @@
 """Riemannian manifold Hamiltonian Monte Carlo for TensorFlow Probability."""
 
-from tfp_rmhmc import keras
-from tfp_rmhmc._version import __version__
-from tfp_rmhmc.adaptation import RandomTrajectoryLength, WorstCoordinateLengthAdaptation
-from tfp_rmhmc.data_sum import SumOverBatches, SumOverReplicas
-from tfp_rmhmc.density import LogDensity
-from tfp_rmhmc.diagnostic import default_trace_fn, initial_velocity_getter_fn, proposed_velocity_getter_fn
-from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, PhasePoint, Slope
-from tfp_rmhmc.integrator import (
-    GeneralizedLeapfrog,
-    ImplicitMidpoint,
-    Integrator,
-    Ledger,
-    Leg,
-    MetricCoupling,
-    Point,
-    Proposal,
-    SeparableLeapfrog,
-    Status,
-    SymmetricProjection,
-    TaoBinding,
-)
-from tfp_rmhmc.kernel import (
-    ExplicitRiemannianHMC,
-    ImplicitRiemannianHMC,
-    RiemannianHMC,
-    RiemannianNUTS,
-    UncalibratedExplicitRiemannianHMC,
-    UncalibratedImplicitRiemannianHMC,
-    UncalibratedRiemannianHMC,
-)
-from tfp_rmhmc.metric import (
-    DenseMetric,
-    DiagonalMetric,
-    EuclideanMetric,
-    Evaluation,
-    Factor,
-    FisherMetric,
-    GaussNewtonMetric,
-    HessianMetric,
-    LocalMetric,
-    Metric,
-    MongeMetric,
-    PullbackMetric,
-    SeparableMetric,
-    SoftAbsMetric,
-)
-from tfp_rmhmc.sampling import PosteriorDraws, prefers_xla, sample_posterior
+from __future__ import annotations
 
-__all__ = [
-    'DenseMetric',
-    'DiagonalMetric',
-    'EuclideanMetric',
-    'Evaluation',
-    'ExplicitRiemannianHMC',
-    'Factor',
-    'FisherMetric',
-    'GaussNewtonMetric',
-    'GeneralizedLeapfrog',
-    'Hamiltonian',
-    'HessianMetric',
-    'ImplicitMidpoint',
-    'ImplicitRiemannianHMC',
-    'Integrator',
-    'Ledger',
-    'Leg',
-    'LocalHamiltonian',
-    'LocalMetric',
-    'LogDensity',
-    'Metric',
-    'MetricCoupling',
-    'MongeMetric',
-    'PhasePoint',
-    'Point',
-    'PosteriorDraws',
-    'Proposal',
-    'PullbackMetric',
-    'RandomTrajectoryLength',
-    'RiemannianHMC',
-    'RiemannianNUTS',
-    'SeparableLeapfrog',
-    'SeparableMetric',
-    'Slope',
-    'SoftAbsMetric',
-    'Status',
-    'SumOverBatches',
-    'SumOverReplicas',
-    'SymmetricProjection',
-    'TaoBinding',
-    'UncalibratedExplicitRiemannianHMC',
-    'UncalibratedImplicitRiemannianHMC',
-    'UncalibratedRiemannianHMC',
-    'WorstCoordinateLengthAdaptation',
-    '__version__',
-    'default_trace_fn',
-    'initial_velocity_getter_fn',
-    'keras',
-    'prefers_xla',
-    'proposed_velocity_getter_fn',
-    'sample_posterior',
-]
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfp_rmhmc._public import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    """A submodule, or one of the public names, which are imported when the first of them is asked for.
+
+    So TensorFlow, which takes seconds and greets the user, is not imported before `python -m tfp_rmhmc` knows that its
+    options are right.
+    """
+    if not name.startswith('_') and importlib.util.find_spec(f'{__name__}.{name}') is not None:
+        return importlib.import_module(f'{__name__}.{name}')
+    if not name.startswith('_') or name in ('__all__', '__version__'):
+        public = importlib.import_module(f'{__name__}._public')
+        if name == '__all__' or name in public.__all__:
+            return getattr(public, name)
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__getattr__('__all__')})

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import logging
 import os
 import pathlib
 import sys
+import tempfile
+from collections.abc import Iterator
 
 __all__ = ['main']
 
@@ -71,6 +74,27 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing is written to the error stream, by libraries in C++ neither, unless an exception is raised.
+
+    TensorFlow's libraries speak of CUDA and oneDNN while they are loaded, before they know of any log level.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            said.seek(0)
+            os.write(kept, said.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs an experiment; returns the exit code."""
     options = parse(arguments)
@@ -79,11 +103,13 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         print(f'tfp_rmhmc: --out {options.out} cannot be a directory: {error.strerror}.', file=sys.stderr)
         return 2
+    wants_logs = 'TF_CPP_MIN_LOG_LEVEL' in os.environ
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     # TFP's effective sample size warns of its own Fourier transform.
     logging.getLogger('tensorflow').setLevel(logging.ERROR)
     # Imported now, after the options are known to be right: TensorFlow takes seconds.
-    module = importlib.import_module(f'tfp_rmhmc.experiment.{options.experiment}')
+    with contextlib.nullcontext() if wants_logs else _quiet():
+        module = importlib.import_module(f'tfp_rmhmc.experiment.{options.experiment}')
     try:
         return module.run(options)
     except (ValueError, OSError, ModuleNotFoundError) as error:

@@ -1,0 +1,102 @@
+"""The public names of the package, which `tfp_rmhmc` itself hands out."""
+
+from tfp_rmhmc import keras
+from tfp_rmhmc._version import __version__
+from tfp_rmhmc.adaptation import RandomTrajectoryLength, WorstCoordinateLengthAdaptation
+from tfp_rmhmc.data_sum import SumOverBatches, SumOverReplicas
+from tfp_rmhmc.density import LogDensity
+from tfp_rmhmc.diagnostic import default_trace_fn, initial_velocity_getter_fn, proposed_velocity_getter_fn
+from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, PhasePoint, Slope
+from tfp_rmhmc.integrator import (
+    GeneralizedLeapfrog,
+    ImplicitMidpoint,
+    Integrator,
+    Ledger,
+    Leg,
+    MetricCoupling,
+    Point,
+    Proposal,
+    SeparableLeapfrog,
+    Status,
+    SymmetricProjection,
+    TaoBinding,
+)
+from tfp_rmhmc.kernel import (
+    ExplicitRiemannianHMC,
+    ImplicitRiemannianHMC,
+    RiemannianHMC,
+    RiemannianNUTS,
+    UncalibratedExplicitRiemannianHMC,
+    UncalibratedImplicitRiemannianHMC,
+    UncalibratedRiemannianHMC,
+)
+from tfp_rmhmc.metric import (
+    DenseMetric,
+    DiagonalMetric,
+    EuclideanMetric,
+    Evaluation,
+    Factor,
+    FisherMetric,
+    GaussNewtonMetric,
+    HessianMetric,
+    LocalMetric,
+    Metric,
+    MongeMetric,
+    PullbackMetric,
+    SeparableMetric,
+    SoftAbsMetric,
+)
+from tfp_rmhmc.sampling import PosteriorDraws, prefers_xla, sample_posterior
+
+__all__ = [
+    'DenseMetric',
+    'DiagonalMetric',
+    'EuclideanMetric',
+    'Evaluation',
+    'ExplicitRiemannianHMC',
+    'Factor',
+    'FisherMetric',
+    'GaussNewtonMetric',
+    'GeneralizedLeapfrog',
+    'Hamiltonian',
+    'HessianMetric',
+    'ImplicitMidpoint',
+    'ImplicitRiemannianHMC',
+    'Integrator',
+    'Ledger',
+    'Leg',
+    'LocalHamiltonian',
+    'LocalMetric',
+    'LogDensity',
+    'Metric',
+    'MetricCoupling',
+    'MongeMetric',
+    'PhasePoint',
+    'Point',
+    'PosteriorDraws',
+    'Proposal',
+    'PullbackMetric',
+    'RandomTrajectoryLength',
+    'RiemannianHMC',
+    'RiemannianNUTS',
+    'SeparableLeapfrog',
+    'SeparableMetric',
+    'Slope',
+    'SoftAbsMetric',
+    'Status',
+    'SumOverBatches',
+    'SumOverReplicas',
+    'SymmetricProjection',
+    'TaoBinding',
+    'UncalibratedExplicitRiemannianHMC',
+    'UncalibratedImplicitRiemannianHMC',
+    'UncalibratedRiemannianHMC',
+    'WorstCoordinateLengthAdaptation',
+    '__version__',
+    'default_trace_fn',
+    'initial_velocity_getter_fn',
+    'keras',
+    'prefers_xla',
+    'proposed_velocity_getter_fn',
+    'sample_posterior',
+]
