@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_rmhmc.argument import check_integer, check_positive
+from tfp_rmhmc.data_sum import SumOverData
 from tfp_rmhmc.diagnostic import trace
 from tfp_rmhmc.metric import Metric, MongeMetric, SoftAbsMetric
 from tfp_rmhmc.noise import split_seed
@@ -144,15 +145,17 @@ def sample_posterior(
     }
     bar = progress_bar(num_burnin + num_adaptation + num_draws, progress)
     begin = time.perf_counter()
+    target = problem.target_log_prob_fn
+    is_writer = target.is_chief if isinstance(target, SumOverData) else True
     if is_automatic:
-        checkpoint = Checkpoint(checkpoint_dir, _fingerprint(problem, settings, seed))
+        checkpoint = Checkpoint(checkpoint_dir, _fingerprint(problem, settings, seed), is_writer)
         accept = _ACCEPTANCE if target_accept_prob is None else target_accept_prob
         run = AutomaticRun(problem, run_seed, accept, jit_compile, checkpoint)
         run.warm_up(num_burnin, num_adaptation, step_size, trajectory_length, shown_by(bar))
         result = drawn(run, problem, num_draws, chunk_size, target_ess, bar, begin)
     else:
         whole = settings | {'draws': num_draws, 'chunk size': chunk_size}
-        checkpoint = Checkpoint(checkpoint_dir, _fingerprint(problem, whole, seed))
+        checkpoint = Checkpoint(checkpoint_dir, _fingerprint(problem, whole, seed), is_writer)
         numbers = (num_draws, num_burnin, num_adaptation, chunk_size)
         options = (metric, step_size, target_accept_prob, trajectory_length)
         result = _by_name(problem, kernel, numbers, options, run_seed, jit_compile, bar, checkpoint)

@@ -23,16 +23,18 @@ class Checkpoint:
       directory: where the file is; None saves nothing.
       fingerprint: what the run depends on, as text. A file with a different fingerprint raises an error and is not
         used.
+      is_writer: whether this process writes the file. Of several that make the same run together, one does.
     """
 
-    def __init__(self, directory: str | os.PathLike[str] | None, fingerprint: str):
+    def __init__(self, directory: str | os.PathLike[str] | None, fingerprint: str, is_writer: bool = True):
         self._path = None if directory is None else pathlib.Path(directory) / 'tfp_rmhmc_checkpoint.npz'
         self._fingerprint = fingerprint
+        self._is_writer = is_writer
 
     @property
     def is_wanted(self) -> bool:
         """Whether there is a directory to save to."""
-        return self._path is not None
+        return self._path is not None and self._is_writer
 
     def load(self) -> dict[str, np.ndarray]:
         """The saved arrays; an empty dict if there are none."""
@@ -55,7 +57,7 @@ class Checkpoint:
 
     def save(self, arrays: dict[str, np.ndarray]) -> None:
         """Writes a second file and renames it, so that a run killed at any moment leaves a whole file."""
-        if self._path is None:
+        if self._path is None or not self._is_writer:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._path.with_suffix('.partial')
