@@ -1,6 +1,9 @@
 """The command: every experiment at a small size, errors in one sentence, and what Ctrl-C leaves."""
 
+import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -119,3 +122,24 @@ def test_the_bias_of_the_marginal_sees_a_neck_that_was_not_entered():
     assert funnel.bias_of_v(cut, 500.0) > funnel.BIASED
     # By hand: the median is where nothing is below it, by half, in units of half over the root of four.
     assert funnel.bias_of_v(np.full(10, 100.0), 4.0) == pytest.approx(0.95 / np.sqrt(0.95 * 0.05 / 4.0))
+
+
+def command(*arguments, **environment):
+    """The command in a process of its own, without what this process has in its environment for TensorFlow."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith('TF_')}
+    return subprocess.run(
+        [sys.executable, '-m', 'tfp_rmhmc', *arguments],
+        capture_output=True,
+        text=True,
+        cwd=pathlib.Path(__file__).parents[1],
+        env=inherited | environment,
+        check=False,
+    )
+
+
+def test_nothing_but_the_table_is_printed(tmp_path):
+    """No greetings of CUDA and oneDNN, no warnings of retracing; TensorFlow's own logs only on demand."""
+    ran = command('omega', '--out', str(tmp_path))
+    assert ran.returncode == 0
+    assert 'figure' in ran.stdout
+    assert ran.stderr == ''

@@ -1,5 +1,12 @@
 """Riemannian manifold Hamiltonian Monte Carlo for TensorFlow Probability."""
 
+import sys
+
+from tfp_rmhmc._quiet import quiet_import_of_tensorflow
+
+if sys.argv[:1] == ['-m']:  # as long as Python looks for what `python -m tfp_rmhmc` runs: who wants a table wants no log
+    quiet_import_of_tensorflow()
+
 from tfp_rmhmc import keras
 from tfp_rmhmc._version import __version__
 from tfp_rmhmc.adaptation import RandomTrajectoryLength, WorstCoordinateLengthAdaptation

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
-import os
 import pathlib
 import sys
 
@@ -81,10 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         print(f'tfp_rmhmc: --out {options.out} cannot be a directory: {error.strerror}.', file=sys.stderr)
         return 2
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     # TFP's effective sample size warns of its own Fourier transform.
     logging.getLogger('tensorflow').setLevel(logging.ERROR)
-    # Imported now, after the options are known to be right: TensorFlow takes seconds.
     module = importlib.import_module(f'tfp_rmhmc.experiment.{options.experiment}')
     try:
         return module.run(options)

@@ -65,22 +65,22 @@ def hessian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tens
     return value, gradient, 0.5 * (rows + tf.linalg.matrix_transpose(rows))
 
 
-def jacobian(fn: _Fn, position: tf.Tensor, vectorize: bool = True) -> tuple[tf.Tensor, tf.Tensor]:
+def jacobian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Outputs `[batch..., K]` of `fn` and their Jacobian `[batch..., K, D]` at `position: [batch..., D]`.
 
     Cost: K vectorised reverse passes, or D forward passes if D < K or K is not static; a forward pass is the reverse pass
-    of a reverse pass, which is linear in its output gradient. Without `vectorize` they are made one after another.
+    of a reverse pass, which is linear in its output gradient.
     """
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(position)
         outputs = fn(position)
     if outputs.shape[-1] is not None and outputs.shape[-1] <= position.shape[-1]:
-        return outputs, _vectorized_rows(tape, outputs, position, vectorize)
+        return outputs, _vectorized_rows(tape, outputs, position)
     dummy = tf.ones_like(outputs)
     with tf.GradientTape(persistent=True) as dummy_tape:
         dummy_tape.watch(dummy)
         pulled_back = _pull_back(tape, outputs, position, dummy)
-    return outputs, tf.linalg.matrix_transpose(_vectorized_rows(dummy_tape, pulled_back, dummy, vectorize))
+    return outputs, tf.linalg.matrix_transpose(_vectorized_rows(dummy_tape, pulled_back, dummy))
 
 
 def _vectorized_rows(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:

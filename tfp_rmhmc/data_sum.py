@@ -49,6 +49,11 @@ class SumOverData(abc.ABC):
         """Raises if the data do not make a function of these state parts; called before each use."""
         del parts
 
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes files. Where several processes work together, the first one does."""
+        return True
+
     @abc.abstractmethod
     def _total(self, fn: _Term, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The sum of the list `fn(piece, *arguments)` over all pieces; need not be differentiable."""
@@ -234,6 +239,10 @@ class SumOverReplicas(SumOverData):
     runs once, so it is the chain of one device, up to rounding. Give the strategy
     `cross_device_ops=tf.distribute.ReductionToOneDevice()`, whose sums are ordinary operations. Works in `tf.function`.
 
+    With `MultiWorkerMirroredStrategy` every worker runs the same program with the same seed, and has the same draws. Where
+    one of them is lost, the others end with TensorFlow's error. Of a `checkpoint_dir` that all can read, the first
+    worker alone writes the file, and all go on from it when they are started again.
+
     Args:
       term_fn: takes a device's share of the data and the state parts, and returns its part of the log density.
       values: each device's share, by `strategy.experimental_distribute_values_from_function` or a distributed dataset.
@@ -252,6 +261,15 @@ class SumOverReplicas(SumOverData):
         check_instance('strategy', strategy, tf.distribute.Strategy, 'a tf.distribute.Strategy')
         self._values = values
         self._strategy = strategy
+
+    @property
+    def is_chief(self) -> bool:
+        resolver = self._strategy.cluster_resolver  # None on one machine
+        return (
+            resolver is None
+            or resolver.task_type in (None, 'chief')
+            or ('chief' not in resolver.cluster_spec().jobs and resolver.task_id == 0)
+        )
 
     def _total(self, fn: _Term, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         def share(values: Any, *arguments: tf.Tensor) -> list[tf.Tensor]:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfp_rmhmc import autodiff
-from tfp_rmhmc.data_sum import SumOverData
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.metric.connection import Connection, DenseConnection
 from tfp_rmhmc.metric.factor import CholeskyFactor, DenseFactor, Factor
@@ -131,12 +130,7 @@ class MatrixMetric(Metric):
         """G in factored form."""
 
     def connection(self, density: LogDensity, position: tf.Tensor) -> Connection:
-        return DenseConnection.of(
-            lambda q: self.parameters(density, q),
-            self.factorize,
-            position,
-            vectorize=not isinstance(density.target_log_prob_fn, SumOverData),
-        )
+        return DenseConnection.of(lambda q: self.parameters(density, q), self.factorize, position)
 
 
 class DenseMetric(MatrixMetric):

@@ -78,7 +78,6 @@ class DenseConnection(Connection):
         parameters_fn: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]],
         factorize: Callable[[tf.Tensor], DenseFactor],
         position: tf.Tensor,
-        vectorize: bool = True,
     ) -> DenseConnection:
         """The connection at a position. Cost: one evaluation, and D vectorised passes through it.
 
@@ -86,7 +85,6 @@ class DenseConnection(Connection):
           parameters_fn: from a position to log density, gradient, and the matrix `[batch..., D, D]` that G is made of.
           factorize: from that matrix to G.
           position: `[batch..., D]`.
-          vectorize: whether the passes may be made together.
         """
         dimension, kept = position.shape[-1], []
 
@@ -96,7 +94,7 @@ class DenseConnection(Connection):
             flat = tf.reshape(matrix, tf.concat([tf.shape(q)[:-1], [dimension * dimension]], axis=0))
             return tf.ensure_shape(flat, q.shape[:-1] + [dimension * dimension])
 
-        _, rows = autodiff.jacobian(flat_matrix, position, vectorize)
+        _, rows = autodiff.jacobian(flat_matrix, position)
         gradient, matrix = kept
         factor = factorize(matrix)
         batch = tf.shape(position)[:-1]

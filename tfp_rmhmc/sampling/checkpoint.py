@@ -63,13 +63,15 @@ class Checkpoint:
 
     Args:
       directory: where the file is; None saves nothing.
+      is_writer: whether this process writes it. Of several that make one run together, one does; the others only read.
 
     Attributes:
       error: why the newest arrays are not in the file, or None if they are.
     """
 
-    def __init__(self, directory: str | os.PathLike[str] | None):
+    def __init__(self, directory: str | os.PathLike[str] | None, is_writer: bool = True):
         self._directory = None if directory is None else pathlib.Path(directory)
+        self._is_writer = is_writer
         self._identity: Identity | None = None
         self._seed = np.zeros(2, np.int32)
         self.error: str | None = None
@@ -82,7 +84,7 @@ class Checkpoint:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Keeps other runs away from the directory, which is made if need be."""
-        if self._directory is None:
+        if self._directory is None or not self._is_writer:
             yield
             return
         lock = _Lock(self._directory)
@@ -126,7 +128,7 @@ class Checkpoint:
 
         Where that fails, on a full disk, the old file stays, `error` says why, and the run goes on.
         """
-        if self._directory is None or self._identity is None:
+        if self._directory is None or self._identity is None or not self._is_writer:
             return
         whole = arrays | {f'identity.value.{name}': value for name, value in self._identity.values.items()}
         whole |= {'identity.words': np.array(json.dumps(self._identity.words)), 'seed': np.asarray(self._seed)}

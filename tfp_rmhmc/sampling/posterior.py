@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_rmhmc.argument import check_choice, check_flag, check_instance, check_integer, check_positive, shown
+from tfp_rmhmc.data_sum import SumOverData
 from tfp_rmhmc.metric import MAX_LEARNED, Metric
 from tfp_rmhmc.noise import seed_words, split_seed
 from tfp_rmhmc.sampling.automatic import AutomaticRun
@@ -156,7 +157,7 @@ def sample_posterior(
         ('chunk_size', chunk_size, 1),
     ]:
         check_integer(name, value, least)
-    checkpoint = Checkpoint(checkpoint_dir)
+    checkpoint = Checkpoint(checkpoint_dir, is_writer=_writes_files(model))
     bar = progress_bar(num_burnin + num_adaptation + num_draws, progress)
     with contextlib.closing(bar), checkpoint.held():
         saved = checkpoint.load()
@@ -191,6 +192,12 @@ def sample_posterior(
 
 def _float(value: Any) -> float | None:
     return None if value is None else float(value)
+
+
+def _writes_files(model: Any) -> bool:
+    """Whether this process does. Of several that sample one model together, the first one does."""
+    target = getattr(model, 'target_log_prob_fn', model)
+    return target.is_chief if isinstance(target, SumOverData) else True
 
 
 def _knows_its_metric(model: Any) -> bool:
