@@ -21,6 +21,7 @@ BENCHMARKS = {
     'coupling': 'coupling',
     'predictive': 'predictive',
     'posteriors': 'posteriors',
+    'peers': 'comparison',
 }
 
 

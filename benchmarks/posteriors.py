@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 import time
@@ -21,13 +20,12 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import tfp_rmhmc as rm
-from benchmarks import score
+from benchmarks import score, targets
 
 tfd = tfp.distributions
 Root = tfd.JointDistributionCoroutineAutoBatched.Root
 NUM_DRAWS, NUM_CHAINS = 500, 4
 KERNELS = ('auto', 'nuts')
-_FOLDER = pathlib.Path(__file__).parent / 'posteriordb'
 _LIMIT = 900.0  # seconds, after which a run is given up
 
 # What `sample_posterior` takes after the number of draws, and the scalars of its result by posteriordb's names.
@@ -91,17 +89,23 @@ def _row(name: str, kernel: str, seed: int) -> dict:
     return row
 
 
-def measured(name: str, kernel: str, seed: int) -> dict:
-    """Samples one posterior in this process and returns its figures."""
-    model, arguments, scalars_of = CASES[name]()
-    if callable(model) and not isinstance(model, tfd.JointDistribution):
+def sampled(name: str, kernel: str, seed: int) -> rm.PosteriorDraws:
+    """Samples one posterior in this process."""
+    model, arguments, _ = CASES[name]()
+    if 'shapes' in arguments:  # a log density
         rng = np.random.default_rng(seed)
         arguments = {'initial_state': [rng.uniform(-2.0, 2.0, (NUM_CHAINS, *shape)) for shape in arguments['shapes']]}
-    begin, begin_of_work = time.perf_counter(), time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        result = rm.sample_posterior(NUM_DRAWS, model, num_chains=NUM_CHAINS, kernel=kernel, seed=seed, **arguments)
+        return rm.sample_posterior(NUM_DRAWS, model, num_chains=NUM_CHAINS, kernel=kernel, seed=seed, **arguments)
+
+
+def measured(name: str, kernel: str, seed: int) -> dict:
+    """Samples one posterior in this process and returns its figures."""
+    begin, begin_of_work = time.perf_counter(), time.process_time()
+    result = sampled(name, kernel, seed)
     seconds, core_seconds = time.perf_counter() - begin, time.process_time() - begin_of_work
+    scalars_of = CASES[name]()[2]
     columns = scalars_of({key: value.astype(np.float64) for key, value in result.variables().items()})
     draws = np.stack(list(columns.values()), axis=-1)
     least = score.least_bulk_ess(draws)
@@ -125,7 +129,7 @@ def measured(name: str, kernel: str, seed: int) -> dict:
 
 def _file(name: str) -> dict:
     """posteriordb's file of a case: its name up to the comma."""
-    return json.loads((_FOLDER / f'{name.split(",")[0]}.json').read_text())
+    return targets.posteriordb_file(name.split(',')[0])
 
 
 def _reference(name: str) -> score.Truth:
@@ -176,8 +180,8 @@ def autoregression() -> Case:
     return model, {'y': y[order:]}, lambda x: {'alpha': x['alpha'], 'sigma': x['sigma'], **_numbered('beta', x['beta'])}
 
 
-def garch(unrolled: bool) -> Case:
-    """The variance as a recursion: by `tf.scan`, or by a Python loop over the observations."""
+def garch() -> Case:
+    """garch11: the variance as a recursion, by `tf.scan`."""
     data = _file('garch11')['data']
     y = np.array(data['y'])
 
@@ -187,12 +191,7 @@ def garch(unrolled: bool) -> Case:
         def following(variance, observed):
             return alpha0 + alpha1 * tf.square(observed - mu) + beta1 * variance
 
-        if not unrolled:
-            return tf.concat([first[tf.newaxis], tf.scan(following, tf.constant(y[:-1]), first)], axis=0)
-        found = [first]
-        for observed in y[:-1]:
-            found.append(following(found[-1], observed))
-        return tf.stack(found)
+        return tf.concat([first[tf.newaxis], tf.scan(following, tf.constant(y[:-1]), first)], axis=0)
 
     def log_prob(mu, log_alpha0, logit_alpha1, logit_share):
         alpha1, share = tf.sigmoid(logit_alpha1), tf.sigmoid(logit_share)
@@ -248,8 +247,7 @@ CASES: dict[str, Callable[[], Case]] = {
     'eight_schools, centred': lambda: eight_schools(centred=True),
     'eight_schools, non-centred': lambda: eight_schools(centred=False),
     'arK': autoregression,
-    'garch11, tf.scan': lambda: garch(unrolled=False),
-    'garch11, unrolled': lambda: garch(unrolled=True),
+    'garch11, tf.scan': garch,
     'kidscore_momiq': kidscore,
     'logearn_interaction': logearn,
 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-__all__ = ['Truth', 'least_bulk_ess', 'moment_z', 'worst_r_hat', 'worst_z']
+__all__ = ['Truth', 'least_bulk_ess', 'moment_z', 'moments', 'worst_r_hat', 'worst_z']
 
 # Scalar name -> mean, standard deviation and the Monte Carlo errors of both (0 where the truth is exact).
 Truth = Mapping[str, tuple[float, float, float, float]]
@@ -26,23 +26,27 @@ def worst_r_hat(draws: np.ndarray) -> float:
     return max(_arviz('rhat', column, method='rank') or np.inf for column in np.moveaxis(draws, 2, 0))
 
 
-def moment_z(column: np.ndarray, truth: tuple[float, float, float, float]) -> tuple[float, float]:
-    """How far mean and standard deviation of `[draws, chains]` are from the truth, in Monte Carlo standard errors.
+def moments(column: np.ndarray) -> tuple[float, float, float, float]:
+    """Mean and standard deviation of `[draws, chains]`, and their Monte Carlo errors.
 
-    The errors of both sides count. That of the standard deviation is the delta method's, from the effective sample size of
-    squared deviations: the normal theory's is too small under heavy tails.
+    That of the standard deviation is the delta method's, from the effective sample size of squared deviations: the normal
+    theory's is too small under heavy tails.
     """
-    mean, deviation, mean_error, deviation_error = truth
-    centred = np.square(column - column.mean())
-    found = np.sqrt(centred.mean())
-    errors = [
-        found / np.sqrt(max(_arviz('ess', column, method='mean'), 1.0)),
-        0.5 * centred.std() / found / np.sqrt(max(_arviz('ess', centred, method='mean'), 1.0)) if found > 0.0 else 0.0,
-    ]
-    return (
-        abs(column.mean() - mean) / np.hypot(errors[0], mean_error),
-        abs(found - deviation) / np.hypot(errors[1], deviation_error),
-    )
+    squared = np.square(column - column.mean())
+    deviation = np.sqrt(squared.mean())
+    if deviation == 0.0:
+        return float(column.mean()), 0.0, 0.0, 0.0
+    mean_error = deviation / np.sqrt(max(_arviz('ess', column, method='mean'), 1.0))
+    squared_error = squared.std() / np.sqrt(max(_arviz('ess', squared, method='mean'), 1.0))
+    return float(column.mean()), float(deviation), float(mean_error), float(0.5 * squared_error / deviation)
+
+
+def moment_z(column: np.ndarray, truth: tuple[float, float, float, float]) -> tuple[float, float]:
+    """How far mean and deviation of `[draws, chains]` are from the truth, in units of both sides' Monte Carlo errors."""
+    mean, deviation, mean_error, deviation_error = moments(column)
+    mean_error, deviation_error = np.hypot(mean_error, truth[2]), np.hypot(deviation_error, truth[3])
+    with np.errstate(divide='ignore'):  # draws that never move: infinitely far
+        return abs(np.float64(mean - truth[0])) / mean_error, abs(np.float64(deviation - truth[1])) / deviation_error
 
 
 def worst_z(columns: Mapping[str, np.ndarray], truth: Truth) -> float:
