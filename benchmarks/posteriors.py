@@ -26,7 +26,7 @@ tfd = tfp.distributions
 Root = tfd.JointDistributionCoroutineAutoBatched.Root
 NUM_DRAWS, NUM_CHAINS = 500, 4
 KERNELS = ('auto', 'nuts')
-_LIMIT = 900.0  # seconds, after which a run is given up
+_LIMIT = 1800.0  # seconds, after which a run is given up
 
 # What `sample_posterior` takes after the number of draws, and the scalars of its result by posteriordb's names.
 Case = tuple[Any, dict[str, Any], Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]]

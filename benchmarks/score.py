@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-__all__ = ['Truth', 'least_bulk_ess', 'moment_z', 'moments', 'worst_r_hat', 'worst_z']
+__all__ = ['Truth', 'least_bulk_ess', 'moment_z', 'moments', 'share_z', 'worst_r_hat', 'worst_z']
 
 # Scalar name -> mean, standard deviation and the Monte Carlo errors of both (0 where the truth is exact).
 Truth = Mapping[str, tuple[float, float, float, float]]
@@ -47,6 +47,15 @@ def moment_z(column: np.ndarray, truth: tuple[float, float, float, float]) -> tu
     mean_error, deviation_error = np.hypot(mean_error, truth[2]), np.hypot(deviation_error, truth[3])
     with np.errstate(divide='ignore'):  # draws that never move: infinitely far
         return abs(np.float64(mean - truth[0])) / mean_error, abs(np.float64(deviation - truth[1])) / deviation_error
+
+
+def share_z(is_below: np.ndarray, probability: float) -> float:
+    """How far the share of True in `[draws, chains]` is from its probability, in Monte Carlo standard errors.
+
+    The error is that of the true probability: where a tail is missed, the draws themselves would make it far too small.
+    """
+    effective = max(_arviz('ess', is_below.astype(float), method='mean'), 1.0)
+    return float(abs(is_below.mean() - probability) / np.sqrt(probability * (1.0 - probability) / effective))
 
 
 def worst_z(columns: Mapping[str, np.ndarray], truth: Truth) -> float:

@@ -292,11 +292,8 @@ def horseshoe(num: int = 60, dimension: int = 20) -> Target:
         residual = (xp.constant(y, q) - xp.matvec(x, beta)) * xp.exp(-log_sigma)[..., None]
         return prior + effects - 0.5 * xp.total(xp.square(residual)) - num * log_sigma
 
-    def easy(xp, z):
-        log_scale = z[..., 1:2] + z[..., 2 : 2 + dimension]
-        return xp.concat([z[..., : 2 + dimension], xp.exp(log_scale) * z[..., 2 + dimension :]]), xp.total(log_scale)
-
-    return Target(f'horseshoe-{2 + 2 * dimension}', 2 + 2 * dimension, log_prob, _near(0.0, 2 + 2 * dimension), easy=easy)
+    size = 2 + 2 * dimension
+    return Target(f'horseshoe-{size}', size, log_prob, _near(0.0, size), x, y)
 
 
 def hierarchical_logistic(num_groups: int = 20) -> Target:
