@@ -73,7 +73,7 @@ def ours(kernel: str, **options: Any) -> Callable[[Target, int, int], Run]:
     return sample
 
 
-def integrator(name: str, step_size: float) -> Callable[[Target, int, int], Run]:
+def integrator(name: str, step_size: float, **options: float) -> Callable[[Target, int, int], Run]:
     """`RiemannianHMC` with one of the integrators and SoftAbs (alpha = 1e6, as in the paper), a step size found by hand.
 
     It starts from `target.draws` and has no warm-up. Trajectories have an integration time of 7.
@@ -90,7 +90,7 @@ def integrator(name: str, step_size: float) -> Callable[[Target, int, int], Run]
             np.float64(step_size),
             round(7.0 / step_size),
             metric=rm.SoftAbsMetric(),
-            integrator=getattr(rm, name)(),
+            integrator=getattr(rm, name)(**options),
         )
 
         @tf.function(autograph=False, jit_compile=True)
@@ -283,7 +283,7 @@ SAMPLERS: dict[str, Callable[[Target, int, int], Run]] = {
     'GeneralizedLeapfrog': integrator('GeneralizedLeapfrog', 0.2),
     'ImplicitMidpoint': integrator('ImplicitMidpoint', 0.4),
     'SymmetricProjection': integrator('SymmetricProjection', 0.2),
-    'TaoBinding': integrator('TaoBinding', 0.1),
+    'TaoBinding': integrator('TaoBinding', 0.05, omega=15.0, slack=0.6),
 }
 NEEDS = {
     'NumPyro NUTS': ('numpyro', 'jax'),
