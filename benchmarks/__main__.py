@@ -21,6 +21,8 @@ BENCHMARKS = {
     'coupling': 'coupling',
     'predictive': 'predictive',
     'integrators': 'integrators',
+    'posteriors': 'posteriors',
+    'peers': 'comparison',
 }
 
 

@@ -17,7 +17,7 @@ def quiet_import_of_tensorflow() -> None:
         return
     os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'
     with _quiet():
-        import tensorflow_probability  # noqa: F401, and with it TensorFlow
+        import tensorflow  # noqa: F401
 
 
 @contextlib.contextmanager
