@@ -5,16 +5,23 @@ gradient, and D reverse passes through that gradient give every chain's Hessian.
 gradient, so `tf.vectorized_map` makes them together. The target is evaluated once, on the caller's own shape, and has to do
 no more than TFP asks of any target. The results can be differentiated again by ordinary reverse passes.
 
-Every function works eagerly, inside `tf.function`, and with `jit_compile=True`, with one exception: TensorFlow cannot
-compile the Hessian of a target that itself holds a `tf.while_loop`. Run such a target in a plain `tf.function`.
+What `tf.vectorized_map` cannot do (a `tf.cond`, some operations of XLA's, and under XLA a `tf.while_loop`) is written
+out, pass by pass: D times the operations, and the same numbers.
+
+Every function works eagerly, inside `tf.function`, and with `jit_compile=True`, with one exception: XLA cannot compile
+third derivatives of a target that fills a `tf.TensorArray` in a loop, as `tf.scan` does, and has no third derivative of
+`tf.concat`. Run such a target in a plain `tf.function`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
 import tensorflow as tf
+
+from tfp_rmhmc.xla import is_compiled_by_xla
 
 __all__ = [
     'hessian',
@@ -84,21 +91,34 @@ def jacobian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     with tf.GradientTape(persistent=True) as dummy_tape:
         dummy_tape.watch(dummy)
         pulled_back = _pull_back(tape, outputs, position, dummy)
-    return outputs, tf.linalg.matrix_transpose(_vectorized_rows(dummy_tape, pulled_back, dummy))
+    return outputs, tf.linalg.matrix_transpose(_vectorized_rows(dummy_tape, pulled_back, dummy, position=position))
 
 
-def _vectorized_rows(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tensor, vectorize: bool = True) -> tf.Tensor:
-    """`d outputs_k / d inputs` for each k, stacked as `[batch..., K, D]`."""
+def _vectorized_rows(
+    tape: tf.GradientTape,
+    outputs: tf.Tensor,
+    inputs: tf.Tensor,
+    vectorize: bool = True,
+    position: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """`d outputs_k / d inputs` for each k, stacked as `[batch..., K, D]`; the user's function begins at `position`."""
     unit_vectors = tf.eye(outputs.shape[-1], dtype=outputs.dtype)
 
     def row(unit_vector: tf.Tensor) -> tf.Tensor:
         return _pull_back(tape, outputs, inputs, tf.broadcast_to(unit_vector, tf.shape(outputs)))
 
+    rows = None
     # Eagerly, vectorized_map would trace anew on each call, which is slower than a loop.
-    if not vectorize or tf.executing_eagerly():
+    if (
+        vectorize
+        and not tf.executing_eagerly()
+        and not (is_compiled_by_xla() and _has_loop(outputs, [inputs] if position is None else [inputs, position]))
+    ):
+        # A while loop over the rows is no way out: the rows could not be differentiated again under XLA.
+        with contextlib.suppress(ValueError, LookupError, NotImplementedError):
+            rows = tf.vectorized_map(row, unit_vectors, fallback_to_while_loop=False)
+    if rows is None:
         rows = tf.stack([row(unit) for unit in tf.unstack(unit_vectors)])
-    else:
-        rows = tf.vectorized_map(row, unit_vectors)
     rank = outputs.shape.rank
     rows = tf.transpose(rows, [*range(1, rank), 0, rank])
     rows.set_shape(outputs.shape + inputs.shape[-1:])
@@ -108,3 +128,39 @@ def _vectorized_rows(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tenso
 def _pull_back(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tensor, cotangent: tf.Tensor) -> tf.Tensor:
     """`sum cotangent * d outputs / d inputs`; zero where the outputs do not depend on the inputs."""
     return tape.gradient(outputs, inputs, output_gradients=cotangent, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+
+_LOOPS = {'While', 'StatelessWhile', 'If', 'StatelessIf', 'Case', 'StatelessCase'}
+_CALLS = {'PartitionedCall', 'StatefulPartitionedCall'}
+
+
+def _has_loop(outputs: tf.Tensor, inputs: list[tf.Tensor]) -> bool:
+    """Whether loops or branches lie on the way from the inputs to the outputs, those of called functions included."""
+    seen = {tensor.op.name for tensor in inputs}
+    waiting = [outputs.op]
+    calls: list[str] = []
+    while waiting:
+        op = waiting.pop()
+        if op.name in seen:
+            continue
+        seen.add(op.name)
+        if op.type in _LOOPS:
+            return True
+        if op.type in _CALLS:
+            calls.append(op.get_attr('f').name)
+        waiting += [tensor.op for tensor in op.inputs]
+    if not calls:
+        return False
+    bodies = {f.signature.name: f.node_def for f in outputs.graph.as_graph_def().library.function}
+    called: set[str] = set()
+    while calls:
+        name = calls.pop()
+        if name in called:
+            continue
+        called.add(name)
+        for node in bodies.get(name, []):
+            if node.op in _LOOPS:
+                return True
+            if node.op in _CALLS:
+                calls.append(node.attr['f'].func.name)
+    return False
