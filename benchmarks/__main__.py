@@ -20,6 +20,7 @@ BENCHMARKS = {
     'network': 'network',
     'coupling': 'coupling',
     'predictive': 'predictive',
+    'memory': 'memory',
 }
 
 
