@@ -23,6 +23,7 @@ BENCHMARKS = {
     'integrators': 'integrators',
     'posteriors': 'posteriors',
     'peers': 'comparison',
+    'memory': 'memory',
 }
 
 

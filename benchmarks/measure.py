@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-__all__ = ['exponent', 'growth_during', 'microseconds_of_step', 'peak_megabytes', 'seconds_of']
+__all__ = ['exponent', 'growth_during', 'microseconds_of_step', 'peak_megabytes', 'resident_megabytes', 'seconds_of']
 
 
 def seconds_of(fn: Callable[[], Any], least_seconds: float = 1.0, most_calls: int = 200) -> tuple[float, float]:
@@ -71,6 +71,11 @@ def growth_during(fn: Callable[[], Any]) -> float:
     before = _status('VmRSS')
     _finish(fn())
     return (_status('VmHWM') - before) / 1024.0
+
+
+def resident_megabytes() -> float:
+    """The process's resident memory, in MB."""
+    return _status('VmRSS') / 1024.0
 
 
 def _status(key: str) -> float:

@@ -5,17 +5,24 @@ gradient, and D reverse passes through that gradient give every chain's Hessian.
 gradient, so `tf.vectorized_map` makes them together. The target is evaluated once, on the caller's own shape, and has to do
 no more than TFP asks of any target. The results can be differentiated again by ordinary reverse passes.
 
-Every function works eagerly, inside `tf.function`, and with `jit_compile=True`, with one exception: TensorFlow cannot
-compile the Hessian of a target that itself holds a `tf.while_loop`. Run such a target in a plain `tf.function`.
+What `tf.vectorized_map` cannot do (a `tf.cond`, some operations of XLA's, and under XLA a `tf.while_loop`) is written
+out, pass by pass: D times the operations, and the same numbers.
+
+Every function works eagerly, inside `tf.function`, and with `jit_compile=True`, with one exception: XLA cannot compile
+third derivatives of a target that fills a `tf.TensorArray` in a loop, as `tf.scan` does, or that joins nonlinear pieces by
+`tf.concat`. Run such a target in a plain `tf.function`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
+
+from tfp_rmhmc.xla import is_compiled_by_xla
 
 __all__ = [
     'hessian',
@@ -27,6 +34,8 @@ __all__ = [
 _Fn = Callable[[tf.Tensor], tf.Tensor]
 
 _NOT_VECTORIZABLE = 'tfp_rmhmc_not_vectorizable'
+# Loops and branches, whose vectorised derivatives XLA cannot compile.
+_LOOPS = {'While', 'StatelessWhile', 'If', 'StatelessIf', 'Case', 'StatelessCase'}
 
 
 def not_vectorizable() -> AbstractContextManager[Any]:
@@ -80,21 +89,26 @@ def jacobian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     with tf.GradientTape(persistent=True) as dummy_tape:
         dummy_tape.watch(dummy)
         pulled_back = _pull_back(tape, outputs, position, dummy)
-    return outputs, tf.linalg.matrix_transpose(_vectorized_rows(dummy_tape, pulled_back, dummy))
+    return outputs, tf.linalg.matrix_transpose(_vectorized_rows(dummy_tape, pulled_back, dummy, position))
 
 
-def _vectorized_rows(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tensor) -> tf.Tensor:
-    """`d outputs_k / d inputs` for each k, stacked as `[batch..., K, D]`."""
+def _vectorized_rows(
+    tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tensor, position: tf.Tensor | None = None
+) -> tf.Tensor:
+    """`d outputs_k / d inputs` for each k, stacked as `[batch..., K, D]`; the user's function begins at `position`."""
     unit_vectors = tf.eye(outputs.shape[-1], dtype=outputs.dtype)
 
     def row(unit_vector: tf.Tensor) -> tf.Tensor:
         return _pull_back(tape, outputs, inputs, tf.broadcast_to(unit_vector, tf.shape(outputs)))
 
+    rows = None
     # Eagerly, vectorized_map would trace anew on each call, which is slower than a loop.
-    if tf.executing_eagerly() or not _can_be_vectorized(outputs, inputs):
+    if not tf.executing_eagerly() and _can_be_vectorized(outputs, [inputs] if position is None else [inputs, position]):
+        # A while loop over the rows is no way out: the rows could not be differentiated again under XLA.
+        with contextlib.suppress(ValueError, LookupError, NotImplementedError):
+            rows = tf.vectorized_map(row, unit_vectors, fallback_to_while_loop=False)
+    if rows is None:
         rows = tf.stack([row(unit) for unit in tf.unstack(unit_vectors)])
-    else:
-        rows = tf.vectorized_map(row, unit_vectors)
     rank = outputs.shape.rank
     rows = tf.transpose(rows, [*range(1, rank), 0, rank])
     rows.set_shape(outputs.shape + inputs.shape[-1:])
@@ -106,33 +120,36 @@ def _pull_back(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tensor, cot
     return tape.gradient(outputs, inputs, output_gradients=cotangent, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
 
-def _can_be_vectorized(outputs: tf.Tensor, inputs: tf.Tensor) -> bool:
-    """Whether no operation of the present graph that leads from inputs to outputs is marked by `not_vectorizable`."""
+def _can_be_vectorized(outputs: tf.Tensor, inputs: list[tf.Tensor]) -> bool:
+    """Whether no operation that leads from inputs to outputs is marked by `not_vectorizable`, or a loop under XLA."""
+    forbidden = _LOOPS if is_compiled_by_xla() else set()
+    return not any(_NOT_VECTORIZABLE in name or kind in forbidden for name, kind in _operations_between(inputs, outputs))
+
+
+def _operations_between(inputs: list[tf.Tensor], outputs: tf.Tensor) -> Iterator[tuple[str, str]]:
+    """Name and type of each operation of the present graph on the way, those inside of functions included."""
     bodies: set[str] = set()  # of the functions that are called on the way
-    waiting, seen = [outputs.op], {inputs.op}
+    waiting, seen = [outputs.op], {tensor.op for tensor in inputs}
     while waiting:
         op = waiting.pop()
         if op in seen:
             continue
         seen.add(op)
-        if _NOT_VECTORIZABLE in op.name:
-            return False
+        yield op.name, op.type
         if op.type != 'Const':  # whose description holds its value
             bodies |= _functions_of(op.node_def)
         waiting += [tensor.op for tensor in op.inputs]
     if not bodies:
-        return True
+        return
     # Only now, since it copies the whole graph: the functions' own operations, and those of the functions that they call.
     library = {body.signature.name: body.node_def for body in outputs.graph.as_graph_def().library.function}
     names, known = list(bodies), set(bodies)
     while names:
         for node in library.get(names.pop(), ()):
-            if _NOT_VECTORIZABLE in node.name:
-                return False
+            yield node.name, node.op
             called = _functions_of(node) - known
             known |= called
             names += called
-    return True
 
 
 def _functions_of(node: Any) -> set[str]:

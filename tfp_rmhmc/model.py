@@ -51,12 +51,35 @@ class PinnedModel:
         shapes = self._bijector.inverse_event_shape(pinned.event_shape)
         self._event_ndims = tf.nest.map_structure(lambda shape: shape.rank, shapes)
         self.shapes = tf.nest.flatten(shapes)
+        self._correlations = self._which_are_correlations()
 
     def target_log_prob_fn(self, *parts: tf.Tensor) -> tf.Tensor:
         """The log density of unconstrained parts."""
         y = self._structured(parts)
         log_det = self._bijector.forward_log_det_jacobian(y, event_ndims=self._event_ndims)
+        log_det -= sum(self._excess_of_correlations(parts[i], len(self.shapes[i])) for i in self._correlations)
         return self._log_prob_fn(self._bijector.forward(y)) + log_det
+
+    def _which_are_correlations(self) -> list[int]:
+        """The parts whose variables have `tfd.LKJ` for a distribution; raises for what TFP has no right bijector for."""
+        zeros = [tf.zeros(shape, dtype) for shape, dtype in zip(self.shapes, self.dtypes, strict=True)]
+        with tf.init_scope():
+            distributions = self.distributions(zeros)
+        return [
+            i for i, name in enumerate(self.names) if isinstance(_innermost(distributions[name]), tfp.distributions.LKJ)
+        ]
+
+    @staticmethod
+    def _excess_of_correlations(part: tf.Tensor, event_ndims: int) -> tf.Tensor:
+        """What TFP's log Jacobian of a correlation matrix is too large by, up to a constant.
+
+        TFP goes by the Cholesky factor L to `C = L L'`, and takes the Jacobian of any lower triangular matrix, whose
+        diagonal is free: a product of `(2 L_ii)^(d - i + 1)`. That of a correlation follows from the rest, so that the
+        exponent is one less. Without this, LKJ(eta) is sampled as LKJ(eta + 1/2).
+        """
+        root = tfp.bijectors.CorrelationCholesky().forward(part)
+        logs = tf.math.log(tf.linalg.diag_part(root))
+        return tf.reduce_sum(logs, axis=list(range(-event_ndims, 0)))
 
     def constrain(self, parts: Any) -> Any:
         """Unconstrained parts, with any leading dimensions, in the model's own structure and space."""
@@ -88,6 +111,15 @@ class PinnedModel:
 
     def _structured(self, parts: Any) -> Any:
         return tf.nest.pack_sequence_as(self.structure, list(parts))
+
+
+def _innermost(distribution: Any) -> Any:
+    """The distribution that wrappers such as `tfd.Sample` and `tfd.Independent` are around."""
+    while isinstance(
+        distribution, (tfp.distributions.Sample, tfp.distributions.Independent, tfp.distributions.BatchBroadcast)
+    ):
+        distribution = distribution.distribution
+    return distribution
 
 
 def _is_bool(value: Any) -> bool:

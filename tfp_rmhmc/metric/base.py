@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -15,6 +16,7 @@ from tfp_rmhmc.metric.connection import Connection, DenseConnection
 from tfp_rmhmc.metric.factor import CholeskyFactor, DenseFactor, Factor
 from tfp_rmhmc.metric.separation import Separation
 from tfp_rmhmc.state import StateLayout
+from tfp_rmhmc.xla import is_compiled_by_xla
 
 __all__ = ['DenseMetric', 'Evaluation', 'LocalMetric', 'MatrixMetric', 'Metric']
 
@@ -84,7 +86,7 @@ class Metric(abc.ABC):
         """
         del known
         # Persistent: the implicit integrators ask for the energy gradient of many momenta at one position.
-        with tf.GradientTape(persistent=True) as tape:
+        with tf.GradientTape(persistent=True) as tape, self._explaining():
             tape.watch(position)
             log_prob, gradient, parameters = self.parameters(density, position)
         return self._local(tape, position, Evaluation(log_prob, gradient), parameters)
@@ -104,16 +106,36 @@ class Metric(abc.ABC):
         factor = self.factorize(parameters)
 
         def energy_gradient(momentum: tf.Tensor) -> tf.Tensor:
-            gradient = tape.gradient(
-                parameters,
-                position,
-                output_gradients=factor.energy_cotangent(momentum),
-                unconnected_gradients=tf.UnconnectedGradients.ZERO,
-            )
+            with self._explaining():
+                gradient = tape.gradient(
+                    parameters,
+                    position,
+                    output_gradients=factor.energy_cotangent(momentum),
+                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
+                )
             gradient.set_shape(position.shape)  # which broadcasting inside a metric may have lost
             return gradient
 
         return LocalMetric(known.log_prob, known.gradient, factor, energy_gradient)
+
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Turns TensorFlow's error of an operation without a derivative into a sentence that says what to do."""
+        try:
+            yield
+        except LookupError as error:
+            if type(error) is not LookupError:  # such as a KeyError of the target's own
+                raise
+            where, instead = (
+                ('under XLA', 'a plain `tf.function`, or a metric')
+                if is_compiled_by_xla()
+                else ('for this target', 'a metric')
+            )
+            raise NotImplementedError(
+                f'{self!r} differentiates the target more than once, which TensorFlow cannot do {where} '
+                f'({str(error).strip().splitlines()[0]}); take {instead} that needs first derivatives only: '
+                '`SeparableMetric`, `FisherMetric` or `EuclideanMetric`.'
+            ) from error
 
     def __repr__(self) -> str:
         given = {name.lstrip('_'): value for name, value in vars(self).items() if value is not None}
