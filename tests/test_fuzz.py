@@ -119,7 +119,7 @@ positive_in_single = real(lambda x: (x > 1e-30) & (x < 1e30), max_rank=1)
 positives = real(lambda x: (x > 0) & (x < np.inf), max_rank=1)
 anything = lambda value: None
 nothing = lambda value: False
-function = lambda value: callable(value) and not isinstance(value, type)
+function = lambda value: callable(value) and not isinstance(value, (type, np.ufunc))
 flag = lambda value: isinstance(value, (bool, np.bool_))
 name = lambda value: value is None or isinstance(value, str)
 path = lambda value: isinstance(value, (str, os.PathLike))
@@ -167,6 +167,14 @@ def precision(value):
     ):
         return False
     return bool(np.linalg.eigvalsh(array.astype(float)).min() > 0)
+
+
+def mean(value):
+    """Of a Gaussian: a scalar, a vector, or state parts."""
+    if isinstance(value, (list, tuple)):
+        return None
+    found = real(np.isfinite, max_rank=1)(value)
+    return False if isinstance(value, tf.Variable) else found
 
 
 def matrix(value):
@@ -417,6 +425,22 @@ ENTRIES = {
         },
     ),
     'SeparableLeapfrog': Entry(rm.SeparableLeapfrog, {}, ORDER),
+    'Lagrangian': Entry(rm.Lagrangian, {}, ORDER),
+    'GaussianSplit': Entry(
+        rm.GaussianSplit,
+        {'mean': 0.0, 'precision': 1.0},
+        {'mean': mean, 'precision': lambda value: None if value is None else precision(value), 'covariance': anything}
+        | ORDER,
+    ),
+    'Hierarchical': Entry(
+        rm.keras.Hierarchical,
+        {},
+        {
+            'groups': lambda value: isinstance(value, dict) or one_of('kernel', 'layer', 'input')(value),
+            'scales': anything,
+            'deviation': positives,
+        },
+    ),
     'TaoBinding': Entry(rm.TaoBinding, {}, {'omega': non_negative, 'slack': optional(positive)} | ORDER),
     'RiemannianHMC': fixed_length_entry(rm.RiemannianHMC),
     'UncalibratedRiemannianHMC': fixed_length_entry(rm.UncalibratedRiemannianHMC),
@@ -522,6 +546,10 @@ ENTRIES = {
             'chunk_size': integer(1),
             'progress': optional(flag),
             'checkpoint_dir': optional(path),
+            'bijector': lambda value: None if isinstance(value, (list, tuple, dict)) else value is None,
+            'names': lambda value: (
+                value is None or (isinstance(value, (list, tuple)) and len(value) == 1 and isinstance(value[0], str))
+            ),
             'pins': nothing,
         },
         weight=3.0,
@@ -537,7 +565,9 @@ ENTRIES = {
             'x': inputs_of_three,
             'y': targets_of_four,
             'likelihood': called(nothing),
-            'prior': lambda value: True if function(value) or one_of('fan_in')(value) else positives_of(value),
+            'prior': lambda value: (
+                True if function(value) or one_of('fan_in', 'hierarchical')(value) else positives_of(value)
+            ),
             'noise_scale': optional(moderate(positive)),
             'batch_size': optional(integer(1)),
         },
@@ -549,7 +579,7 @@ ENTRIES = {
         {
             'network': nothing,
             'likelihood': nothing,
-            'prior': function,
+            'prior': nothing,
             'data': lambda value: None if isinstance(value, (tuple, tf.data.Dataset)) else False,
         },
     ),

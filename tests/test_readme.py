@@ -13,7 +13,7 @@ SMALL = 'num_burnin=4, num_adaptation=4,'
 @pytest.mark.filterwarnings('ignore::UserWarning', 'ignore::FutureWarning', 'ignore::RuntimeWarning')
 def test_the_python_blocks_run(capsys):
     blocks = re.findall(r'```python\n(.*?)```', (ROOT / 'README.md').read_text(), re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 4
     code = '\n'.join(blocks)
     for full, small in [
         ('sample_chain(200,', 'sample_chain(4,'),

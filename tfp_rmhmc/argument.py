@@ -142,8 +142,8 @@ def check_flag(name: str, value: Any) -> None:
 
 
 def check_callable(name: str, value: Any) -> None:
-    """Raises unless `value` can be called; a class can, but makes no tensors."""
-    if not callable(value) or isinstance(value, type):
+    """Raises unless `value` can be called; classes and NumPy's functions can, but make no tensors."""
+    if not callable(value) or isinstance(value, (type, np.ufunc)):
         raise TypeError(f'`{name}` must be callable, got {shown(value)}.')
 
 

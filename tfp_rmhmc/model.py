@@ -65,9 +65,15 @@ class PinnedModel:
         zeros = [tf.zeros(shape, dtype) for shape, dtype in zip(self.shapes, self.dtypes, strict=True)]
         with tf.init_scope():
             distributions = self.distributions(zeros)
-        return [
-            i for i, name in enumerate(self.names) if isinstance(_innermost(distributions[name]), tfp.distributions.LKJ)
-        ]
+        laws = [_innermost(distributions[name]) for name in self.names]
+        for name, law in zip(self.names, laws, strict=True):
+            if isinstance(law, tfp.distributions.WishartLinearOperator):
+                raise ValueError(
+                    f"`{name}` is a Wishart matrix, of which TFP's default bijector leaves out those whose Cholesky factor "
+                    'has a diagonal entry below log 2, so draws would be biased: give scales and correlations (LKJ) apart, '
+                    'or a log density with `bijector`.'
+                )
+        return [i for i, law in enumerate(laws) if isinstance(law, tfp.distributions.LKJ)]
 
     @staticmethod
     def _excess_of_correlations(part: tf.Tensor, event_ndims: int) -> tf.Tensor:

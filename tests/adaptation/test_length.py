@@ -11,7 +11,7 @@ from benchmarks.targets import stochastic_volatility
 from tests import targets
 from tests.conftest import compiled_variants
 from tests.integrator.registry import separable_metric
-from tfp_rmhmc.adaptation.worst_coordinate import _efficiencies, _new_window, _observed, _renewed
+from tfp_rmhmc.adaptation.worst_coordinate import _best_multiple, _efficiencies, _new_window, _observed, _renewed
 
 
 def inner_kernel(name, log_prob=targets.skewed, step_size=0.3, dtype=np.float64):
@@ -95,6 +95,19 @@ def test_the_criterion_takes_the_worst_coordinate_and_all_rungs_variance():
     renewed = _renewed(window)
     np.testing.assert_allclose(renewed.scale[0], [1e-3, 1e-3], rtol=0.1)
     assert np.all(renewed.count == 0.0)
+
+
+def test_the_best_length_of_a_fine_ladder_is_the_top_of_a_parabola():
+    multiples = np.array([0.5, 0.5**0.5, 1.0, 2.0**0.5, 2.0])
+    for top in (0.8, 1.3):
+        heights = np.exp(-2.0 * np.log(multiples / top) ** 2)
+        assert _best_multiple(tf.constant(multiples), tf.constant(heights)).numpy() == pytest.approx(top)
+    valley = np.exp(+2.0 * np.log(multiples / 0.8) ** 2)  # no top: the best rung
+    assert _best_multiple(tf.constant(multiples), tf.constant(valley)).numpy() == 2.0
+    coarse = np.array([0.5, 1.0, 2.0, 1.0, 1.0])
+    assert _best_multiple(tf.constant(coarse), tf.constant([0.2, 0.3, 0.4, -1.0, -1.0], tf.float64)).numpy() == 2.0
+    falling = _best_multiple(tf.constant(multiples), tf.constant(np.exp(-multiples - 0.01 * multiples**2)))
+    assert falling.numpy() == pytest.approx(0.5)
 
 
 def adaptive(name, num_adaptation, **kwargs):

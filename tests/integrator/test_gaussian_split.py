@@ -91,8 +91,8 @@ def test_on_state_parts_inside_tfp_s_wrappers():
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
-        ({'mean': 0.0}, '`precision` and `covariance`'),
-        ({'mean': 0.0, 'precision': 1.0, 'covariance': 1.0}, '`precision` and `covariance`'),
+        ({'mean': 0.0}, '`precision` or `covariance`'),
+        ({'mean': 0.0, 'precision': 1.0, 'covariance': 1.0}, '`precision` or `covariance`'),
         ({'mean': 0.0, 'precision': -1.0}, '`precision` must be positive'),
         ({'mean': 0.0, 'covariance': np.diag([1.0, -2.0])}, '`covariance` must be positive'),
         ({'mean': 0.0, 'precision': np.ones([2, 3])}, r'`precision`.*\(2, 3\)'),

@@ -80,7 +80,7 @@ def test_draws_of_common_priors():
 
 def test_wishart_matrices_are_refused():
     """TFP's default bijector maps to `softplus(softplus(y))` on the diagonal of a root, which is above log 2."""
-    law = tfd.WishartTriL(5.0, scale_tril=np.eye(2, dtype=F))
+    law = tfd.WishartTriL(F(5.0), scale_tril=np.eye(2, dtype=F))
     smallest = law.experimental_default_event_space_bijector().forward(np.full(3, -30.0, F))
     assert np.linalg.cholesky(smallest)[0, 0] > 0.69
     with pytest.raises(ValueError, match='`w` is a Wishart matrix.*LKJ'):

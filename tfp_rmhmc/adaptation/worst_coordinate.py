@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ __all__ = ['WorstCoordinateLengthAdaptation', 'WorstCoordinateResults']
 # the adaptation. A coarse rung may be chosen three times, so that the length can change by a factor of eight before the
 # fine ladder.
 _COARSE, _FINE = (0.5, 1.0, 2.0), (0.5, 2.0**-0.5, 1.0, 2.0**0.5, 2.0)
+_PLACES = (-2.0, -1.0, 0.0, 1.0, 2.0)  # of the fine rungs, in logarithms
 _LADDERS = [(_COARSE, 0.1), (_COARSE, 0.15), (_COARSE, 0.25), (_FINE, 0.5)]
 # Autocorrelations are held in this range: a negative one of a coordinate says little of its square, and no estimate of one
 # close to 1 from so few draws means what it says.
@@ -75,9 +77,9 @@ class WorstCoordinateLengthAdaptation(LengthKernel):
 
         1 - rho_i = 1/2 mean (z_after - z_before)^2 / var(z),      efficiency = min_i (1 - rho_i) / (1 + rho_i) / mean cost
 
-    and the ladder moves to the best rung. The first ladders are coarse (half, same, double), the last is fine. Afterwards
-    the length is fixed. Every transition's own length is uniform between a half and one and a half of it, and the same for
-    all chains. The frozen kernel leaves the target invariant.
+    and the ladder moves to the best rung. The first ladders are coarse (half, same, double). The last is fine, and the length
+    is the top of a parabola through its rungs. Afterwards the length is fixed. Every transition's own length is uniform
+    between a half and one and a half of it, and the same for all chains. The frozen kernel leaves the target invariant.
 
     The variance is taken over all rungs because within the draws of a rung a slow coordinate looks well mixed. The scale is
     `asinh((x - location) / scale)`, with location and scale from the ladder before: linear in the bulk, logarithmic in the
@@ -159,7 +161,7 @@ class WorstCoordinateLengthAdaptation(LengthKernel):
         def climb() -> tuple[tf.Tensor, tf.Tensor, _Window]:
             efficiency = _efficiencies(window)
             step_size = step_size_of(inner)
-            best = previous.mean_length * multiples[tf.argmax(efficiency, output_type=tf.int32)]
+            best = previous.mean_length * _best_multiple(multiples, efficiency)
             bounded = tf.clip_by_value(best, step_size, step_size * self._parameters['max_steps'])
             return bounded, efficiency, _renewed(window)
 
@@ -238,6 +240,25 @@ def _efficiencies(window: _Window) -> tf.Tensor:
     worst = tf.where(tf.math.is_finite(worst), worst, tf.ones_like(worst))
     mean_cost = tf.maximum(window.cost, 1.0) / count
     return tf.where(window.count > 0.0, worst / mean_cost, -tf.ones_like(worst))
+
+
+def _best_multiple(multiples: tf.Tensor, efficiency: tf.Tensor) -> tf.Tensor:
+    """The multiple of the best rung; on a fine ladder, whose rungs are equally far apart, the top of a parabola.
+
+    One rung alone is noisy. The parabola is that of log efficiency over log length, by least squares through all five.
+
+    Args:
+      multiples: of the length, `[5]`.
+      efficiency: `[5]`, -1 for rungs that were not tried.
+    """
+    best = tf.gather(multiples, tf.argmax(efficiency, output_type=tf.int32))
+    is_fine = tf.reduce_all(efficiency > 0.0)
+    height = tf.math.log(tf.where(is_fine, efficiency, tf.ones_like(efficiency)))
+    place = tf.constant(_PLACES, height.dtype)  # sums of these, of their cubes, and of `place^2 - 2` vanish
+    slope, curvature = tf.reduce_sum(place * height) / 10.0, tf.reduce_sum((tf.square(place) - 2.0) * height) / 14.0
+    top = tf.clip_by_value(-0.5 * slope / tf.minimum(curvature, -1e-6), _PLACES[0], _PLACES[-1])
+    between = tf.exp(tf.cast(top * math.log(_FINE[-1]) / _PLACES[-1], multiples.dtype))
+    return tf.where(is_fine & (curvature < 0.0), between, best)
 
 
 def _renewed(window: _Window) -> _Window:

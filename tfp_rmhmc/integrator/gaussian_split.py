@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_rmhmc import autodiff
-from tfp_rmhmc.argument import check_order, check_positive
+from tfp_rmhmc.argument import check_order, check_precision, shown, static_real
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian
 from tfp_rmhmc.integrator.base import Integrator, Leg, composition, is_shared
@@ -86,13 +86,13 @@ class GaussianSplit(Integrator):
     def __init__(self, mean: Any, precision: Any = None, covariance: Any = None, order: int = 2):
         check_order(order)
         if (precision is None) == (covariance is None):
-            raise ValueError(f'One of `precision` and `covariance` must be given, got {precision!r} and {covariance!r}.')
+            raise ValueError(
+                f'Either `precision` or `covariance` must be given, got {shown(precision)} and {shown(covariance)}.'
+            )
         self.order = order
         self._mean = _flat(mean)
         given = _spread('precision', precision) if covariance is None else _spread('covariance', covariance)
         self._precision = given if covariance is None else (1.0 / given if given.ndim < 2 else _symmetric_inverse(given))
-        if self._mean.ndim > 1 or not np.all(np.isfinite(self._mean)):
-            raise ValueError(f'`mean` must be a finite scalar, a vector [D] or a list of state parts, got {mean!r}.')
         self._modes: dict[Any, _Modes] = {}
 
     @classmethod
@@ -306,18 +306,23 @@ def _check_shared(modes: _Modes, step_size: tf.Tensor) -> None:
 
 
 def _flat(mean: Any) -> np.ndarray:
-    if is_list_like(mean) and any(np.ndim(part) for part in mean):
-        return np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in mean])
-    return np.asarray(mean, np.float64)
+    """A mean as a scalar or a vector; raises unless it is finite and known."""
+    what = 'a finite scalar, a vector [D] or a list of state parts, known while tracing'
+    is_list = is_list_like(mean) and any(np.ndim(part) for part in mean)
+    known = [x for x in (static_real('mean', part, what) for part in (mean if is_list else [mean])) if x is not None]
+    is_whole = len(known) == (len(mean) if is_list else 1) and all(x.size and np.all(np.isfinite(x)) for x in known)
+    if not is_whole or (not is_list and known[0].ndim > 1):
+        raise ValueError(f'`mean` must be {what}, got {shown(mean)}.')
+    return np.concatenate([np.ravel(x) for x in known]).astype(np.float64) if is_list else known[0].astype(np.float64)
 
 
 def _spread(name: str, value: Any) -> np.ndarray:
     """A precision or covariance as an array, if it is one."""
-    array = np.asarray(value, np.float64)
-    if array.ndim > 2 or (array.ndim == 2 and array.shape[0] != array.shape[1]):
-        raise ValueError(f'`{name}` must be a scalar, a vector [D] or a square matrix [D, D], got shape {array.shape}.')
-    check_positive(name, array if array.ndim < 2 else np.linalg.eigvalsh(array))
-    return array
+    check_precision(name, value)
+    array = static_real(name, value)
+    if array is None:
+        raise ValueError(f'`{name}` must be known while tracing, got {shown(value)}.')
+    return np.asarray(array, np.float64)
 
 
 def _symmetric_inverse(matrix: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfp_rmhmc.argument import check_positive
+from tfp_rmhmc.argument import check_choice, check_positive
 from tfp_rmhmc.keras.prior import Prior, generator_of, is_named, last_match, prior_scales
 from tfp_rmhmc.metric import SeparableMetric
 
@@ -39,8 +39,8 @@ class Hierarchical:
     """
 
     def __init__(self, groups: str | dict[str, str | None] = 'kernel', scales: Any = 'fan_in', deviation: float = 1.0):
-        if not isinstance(groups, dict) and groups not in _GROUPINGS:
-            raise ValueError(f'`groups` must be a dict by name, or one of {list(_GROUPINGS)}, got {groups!r}.')
+        if not isinstance(groups, dict):
+            check_choice('groups', groups, list(_GROUPINGS), also='a dict by name')
         check_positive('deviation', deviation)
         self.groups, self.scales, self.deviation = groups, scales, deviation
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_rmhmc.argument import shown
 from tfp_rmhmc.data_sum import SumOverData
 from tfp_rmhmc.model import PinnedModel, names_of
 
@@ -95,9 +96,10 @@ def problem_of(
     else:
         raise TypeError(f'`model` must be a joint distribution, a log density or a posterior, got {model!r}.')
     if names is not None:
-        if isinstance(names, str) or len(names) != len(problem.start) or len(set(names)) != len(names):
+        is_list = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+        if not is_list or len(names) != len(problem.start) or len(set(names)) != len(names):
             raise ValueError(
-                f'`names` must be {len(problem.start)} different names, one for each state part, got {names!r}.'
+                f'`names` must be {len(problem.start)} different names, one for each state part, got {shown(names)}.'
             )
         problem = dataclasses.replace(problem, names=[str(name) for name in names])
     _check_start(problem)
@@ -149,7 +151,7 @@ def _bijectors_of(bijector: Any, initial_state: Any) -> list[Any]:
     if not is_known or not has_names or len(bijectors) != len(tf.nest.flatten(initial_state)):
         raise ValueError(
             '`bijector` must be a `tfb.Bijector` for each part of `initial_state`, in the same structure, with None where '
-            f'there is no constraint; got {bijector!r}.'
+            f'there is no constraint; got {shown(bijector)}.'
         )
     return [tfp.bijectors.Identity() if b is None else b for b in bijectors]
 
