@@ -77,9 +77,10 @@ class WorstCoordinateLengthAdaptation(LengthKernel):
 
         1 - rho_i = 1/2 mean (z_after - z_before)^2 / var(z),      efficiency = min_i (1 - rho_i) / (1 + rho_i) / mean cost
 
-    and the ladder moves to the best rung. The first ladders are coarse (half, same, double). The last is fine, and the length
-    is the top of a parabola through its rungs. Afterwards the length is fixed. Every transition's own length is uniform
-    between a half and one and a half of it, and the same for all chains. The frozen kernel leaves the target invariant.
+    and the ladder moves to the best rung. The first ladders are coarse (half, same, double). The last is fine, and the
+    length is the top of a parabola through its rungs. Afterwards the length is fixed. Every transition's own length is
+    uniform between a half and one and a half of it, and the same for all chains. The frozen kernel leaves the target
+    invariant.
 
     The variance is taken over all rungs because within the draws of a rung a slow coordinate looks well mixed. The scale is
     `asinh((x - location) / scale)`, with location and scale from the ladder before: linear in the bulk, logarithmic in the
