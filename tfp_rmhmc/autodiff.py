@@ -36,6 +36,8 @@ _Fn = Callable[[tf.Tensor], tf.Tensor]
 _NOT_VECTORIZABLE = 'tfp_rmhmc_not_vectorizable'
 # Loops and branches, whose vectorised derivatives XLA cannot compile.
 _LOOPS = {'While', 'StatelessWhile', 'If', 'StatelessIf', 'Case', 'StatelessCase'}
+# What writes to a `tf.TensorArray`.
+_WRITES = {'TensorListSetItem', 'TensorListScatterIntoExistingList'}
 
 
 def not_vectorizable() -> AbstractContextManager[Any]:
@@ -66,10 +68,16 @@ def hessian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tens
     """Value `[batch...]`, gradient `[batch..., D]` and symmetric Hessian `[batch..., D, D]` of `fn` at `position`.
 
     Cost: one evaluation, one reverse pass, and D vectorised reverse passes through the gradient.
+
+    Raises:
+      LookupError: under XLA, if the function fills a `tf.TensorArray` in a loop.
     """
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(position)
         value, gradient = value_and_gradient(fn, position)
+    if is_compiled_by_xla() and any(kind in _WRITES for _, kind in _operations_between([position], value)):
+        # XLA would say so itself, after minutes, and not in these words.
+        raise LookupError('no second derivative of a `tf.TensorArray` that a loop fills, as `tf.scan` and `tf.map_fn` do')
     rows = _vectorized_rows(tape, gradient, position)
     return value, gradient, 0.5 * (rows + tf.linalg.matrix_transpose(rows))
 
