@@ -40,7 +40,7 @@ class Hierarchical:
 
     def __init__(self, groups: str | dict[str, str | None] = 'kernel', scales: Any = 'fan_in', deviation: float = 1.0):
         if not isinstance(groups, dict):
-            check_choice('groups', groups, list(_GROUPINGS), also='a dict by name')
+            check_choice('groups', groups, list(_GROUPINGS), also='a dict by name, or ')
         check_positive('deviation', deviation)
         self.groups, self.scales, self.deviation = groups, scales, deviation
 

@@ -49,8 +49,8 @@ _LEAST_EIGENVALUE = 1e-13  # of a covariance, by its largest
 # loosest. Measured on the volatility model: 4 to 6 effective samples per 1,000 gradients in place of 1 to 2.
 _LEAST_SHRINKAGE = 0.1
 # By how much, in log density of a draw's scores, a structure must be better than a constant metric: blocks that are apart
-# lose what correlates them, and a few tenths are what skewness feigns.
-LEAST_GAIN = 0.5
+# lose what correlates them, and one or two tenths are what skewness feigns. The second is for gains that are certain.
+LEAST_GAIN, _LEAST_CERTAIN_GAIN = 0.5, 0.25
 # Log of the constant term's share of the mean precision: where the fit begins, and to what it is drawn without evidence.
 _CONSTANT_SHARE, _NO_CONSTANT_SHARE = -3.0, -6.0
 
@@ -96,13 +96,14 @@ def fit_metric(draws: _Array, scores: _Array, learns_scales: bool = True) -> Fit
     sample = _Sample.of(draws, scores)
     dimension = sample.draws.shape[-1]
     nobody: _Setters = [()] * dimension
-    best, best_gain = nobody, LEAST_GAIN
+    best, best_gain = nobody, 0.0
     if learns_scales and dimension > 1 and len(sample.draws) >= 20:
         candidates = _candidates(*_who_sets_whose_scale(sample))
         folds = sample.folds()
         for candidate in candidates:
-            gain = _held_out_gain(folds, candidate, nobody)
-            if gain > best_gain:
+            gain, error = _held_out_gain(folds, candidate, nobody)
+            least = min(LEAST_GAIN, max(_LEAST_CERTAIN_GAIN, _LEAST_SIGNIFICANCE * error))
+            if gain > max(best_gain, least):
                 best, best_gain = candidate, gain
     blocks = _fitted(sample, best)
     if best is nobody:
@@ -432,13 +433,20 @@ def _log_densities(sample: _Sample, blocks: Sequence[_Block]) -> _Array:
     return total
 
 
-def _held_out_gain(folds: list[tuple[_Sample, _Sample]], setters: _Setters, others: _Setters) -> float:
-    """By how much one structure describes held-out scores better than another, for each draw: a trimmed mean."""
-    gains = [
-        _log_densities(judged, _fitted(fitted, setters)) - _log_densities(judged, _fitted(fitted, others))
-        for fitted, judged in folds
-    ]
-    return _trimmed_mean(np.concatenate(gains))
+def _held_out_gain(folds: list[tuple[_Sample, _Sample]], setters: _Setters, others: _Setters) -> tuple[float, float]:
+    """By how much one structure describes held-out scores better than another, for each draw: a trimmed mean.
+
+    And its standard error, with the draws taken to be as far from independent as `_MAX_TIME` says.
+    """
+    gains = np.concatenate(
+        [
+            _log_densities(judged, _fitted(fitted, setters)) - _log_densities(judged, _fitted(fitted, others))
+            for fitted, judged in folds
+        ]
+    )
+    low, high = np.quantile(gains, [_TRIMMED, 1.0 - _TRIMMED])
+    error = float(np.std(np.clip(gains, low, high)) * np.sqrt(_MAX_TIME / len(gains)))
+    return _trimmed_mean(gains), error
 
 
 def _trimmed_mean(values: _Array) -> float:

@@ -27,8 +27,9 @@ _INITIAL_STEP, _INITIAL_LENGTH = 0.1, 6.0
 _LEAST_LENGTH_OF_LEARNING = 4.0
 _RANGE_OF_LENGTHS = (1.5, 100.0)
 _MAX_STEPS_EARLY, MAX_STEPS = 32, 1000
-# Where the worst coordinate's draws are worth less than this, in independent ones, several transitions make a draw.
-_LEAST_WORTH, _MAX_TRANSITIONS_PER_DRAW = 0.3, 5
+# Where the worst coordinate's draws are worth less than this, in independent ones, several transitions make a draw: then
+# 500 draws of 4 chains have some 800 effective ones, which an R-hat below 1.01 needs.
+_LEAST_WORTH, _MAX_TRANSITIONS_PER_DRAW = 0.4, 5
 # Autocorrelations outside of this range are not what they seem, see `WorstCoordinateLengthAdaptation`.
 _LEAST_CORRELATION, _MOST_CORRELATION = -0.2, 0.999
 
@@ -119,7 +120,8 @@ def warm_up(
     length = _INITIAL_LENGTH if trajectory_length is None else trajectory_length
     traces: list[dict[str, np.ndarray]] = []
     kept: list[tuple[np.ndarray, np.ndarray]] = []
-    first, per_draw, is_settled = 0, 1, False
+    first, is_settled = 0, False
+    with_final_metric: list[np.ndarray] = []
     plan = [(w, num_burnin, True) for w in _BURN_IN] + [(w, num_adaptation, False) for w in _LEARNING]
     for window, total, is_burnin in plan:
         num = round(window.share * total)
@@ -154,7 +156,7 @@ def warm_up(
             least = _LEAST_LENGTH_OF_LEARNING if window.learns else _RANGE_OF_LENGTHS[0]
             length = float(np.clip(length * best, least, _RANGE_OF_LENGTHS[1]))
         if not window.learns:
-            per_draw = _transitions_per_draw(flat)
+            with_final_metric.append(flat)
         else:
             # The newer two thirds of what was seen in the burn-in, or after it.
             kept = [*kept, (flat, scores)] if flat.size < _MAX_KEPT // 4 else [(flat, scores)]
@@ -169,6 +171,7 @@ def warm_up(
             tuning = Tuning.begin(0.5 * min(1.0, max(0.2, dimension**-0.25)))
     merged = {key: np.concatenate([t[key] for t in traces]) for key in traces[0]} if traces else {}
     num_gradients = int(sum(t['n_steps'].sum() for t in traces))
+    per_draw = _transitions_per_draw(np.concatenate(with_final_metric)) if with_final_metric else 1
     return Tuned(state, fit, tuning.step_size, length, per_draw, num_gradients, merged)
 
 
@@ -244,7 +247,7 @@ def _transitions_per_draw(flat: np.ndarray) -> int:
     """So many that a draw of the worst coordinate is worth a good part of an independent one.
 
     Args:
-      flat: states of a window that has the final metric, `[n, chains, D]`, with lengths around the final one.
+      flat: states with the final metric, `[n, chains, D]`, and lengths around the final one.
     """
     num, chains, _ = flat.shape
     worth = least_bulk_ess([flat[..., :_MAX_COORDINATES]]) / (num * chains)
