@@ -59,7 +59,7 @@ def public_names() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for prefix, path in [('tfp_rmhmc', 'tfp_rmhmc/__init__.py'), ('tfp_rmhmc.keras', 'tfp_rmhmc/keras/__init__.py')]:
         for node in ast.parse((ROOT / path).read_text()).body:
-            if isinstance(node, ast.ImportFrom) and node.module and node.module != 'tfp_rmhmc':
+            if isinstance(node, ast.ImportFrom) and re.match(r'tfp_rmhmc\.[^_]', node.module or ''):
                 names = [alias.name for alias in node.names if not alias.name.startswith('_')]
                 found.setdefault(node.module.split('.')[1], []).extend(f'{prefix}.{name}' for name in names)
     rank = {room: index for index, room in enumerate(ROOMS)}
