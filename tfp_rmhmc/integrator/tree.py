@@ -116,12 +116,14 @@ class _Root(NamedTuple):
 
     Attributes:
       phase: what H is made of there.
-      products: `p * v`, whose sum is twice the kinetic energy, `[batch..., D]`.
+      products: `p * v`, `[batch..., D]`.
+      doubled: their sum, twice the kinetic energy, `[batch...]`.
       auxiliary_energies: what variables beside (q, p) add to it, `[batch..., D]`, or empty.
     """
 
     phase: PhasePoint
     products: tf.Tensor
+    doubled: tf.Tensor
     auxiliary_energies: Any
 
 
@@ -179,7 +181,8 @@ class Gardener:
           uniform: draws by number: 2 for each doubling, from 0, and one for each leaf after those.
         """
         phase = PhasePoint.of(local, point.position, point.momentum)
-        root = _Root(phase, phase.momentum * phase.velocity, self._auxiliary_energies(local, point))
+        products = phase.momentum * phase.velocity
+        root = _Root(phase, products, tf.reduce_sum(products, axis=-1), self._auxiliary_energies(local, point))
         (tree,) = tf.while_loop(
             lambda tree: (tree.depth < self._max_depth) & tf.reduce_any(tree.is_growing),
             lambda tree: (self._doubled(root, tree, uniform),),
@@ -322,8 +325,12 @@ class Gardener:
         point = self._integrator.steps(self._hamiltonian, point, self._step_size, self._steps_per_leaf)
         local = self._hamiltonian.at(point.position, self._integrator.known(point))
         phase = PhasePoint.of(local, point.position, point.momentum)
-        products = phase.momentum * phase.velocity - root.products  # subtracted before the sum, for float32
-        kinetic = phase.half_log_det - root.phase.half_log_det + 0.5 * tf.reduce_sum(products, axis=-1)
+        products = phase.momentum * phase.velocity
+        if products.dtype == tf.float64:
+            doubled = tf.reduce_sum(products, axis=-1) - root.doubled
+        else:  # subtracted before the sum, which would lose the difference in its own rounding
+            doubled = tf.reduce_sum(products - root.products, axis=-1)
+        kinetic = phase.half_log_det - root.phase.half_log_det + 0.5 * doubled
         change = kinetic + root.phase.log_prob - phase.log_prob
         if self._integrator.has_auxiliary_variables:
             landed = self._integrator.landed(self._hamiltonian, local, point, self._step_size)
