@@ -186,7 +186,7 @@ def test_chains_with_defaults(kernel, mode):
 @MODES
 def test_the_engine_of_sample_posterior_with_a_learned_metric(mode, dtype):
     """Two blocks, the second with a dense correlation and scales that the first sets."""
-    engine = Engine(targets.skewed, ScaleStructure(((0,), (1, 2)), ((), (0,))), 4, mode == 'xla', 0.8)
+    engine = Engine(targets.skewed, ScaleStructure(((0,), (1, 2)), ((), (0,)), (False, False)), 4, mode == 'xla', 0.8)
     of = lambda *shape: tf.TensorSpec(shape, dtype)
     second = {'c': of(2), 'a': of(2), 'w': of(1, 2), 'root': of(2, 2), 'inverse': of(2, 2)}
     whole, truth = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.bool)

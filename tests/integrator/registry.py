@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tfp_rmhmc as rm
 from tfp_rmhmc.integrator.transition import fly
+from tfp_rmhmc.metric import LearnedMetric, ScaleStructure
 
 TIGHT = {'tolerance': 1e-13, 'max_iterations': 200}
 EXACT = {
@@ -53,6 +54,23 @@ def separable_metric(dimension):
     last = [index for index in range(dimension) if index not in (0, 2)]
     correlation = np.eye(len(last)) + 0.3
     return rm.SeparableMetric(wavy_log_scales, [None, None, correlation], blocks=[[2], [0], last])
+
+
+def directional_metric(dimension):
+    """A learned metric of two blocks. The first sets the scales of the second's directions, which leak into each other."""
+    size = dimension - 1
+    directions = np.eye(size) + 0.3 * np.tri(size, k=-2) - 0.2 * np.tri(size, k=-1).T
+    directions /= np.exp(np.linalg.slogdet(directions)[1] / size)
+    parameters = {
+        'c': np.full(size, -1.0),
+        'a': np.linspace(-0.5, 0.5, size),
+        'w': np.linspace(-0.5, 0.6, size)[None],
+        'directions': directions,
+        'dual': np.linalg.inv(directions),
+        'mixture': np.eye(size) + 0.05,
+    }
+    structure = ScaleStructure(((0,), tuple(range(1, dimension))), ((), (0,)), (False, True))
+    return LearnedMetric(structure, [{'c': np.array([0.3])}, parameters])
 
 
 def twisted(q):

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import tfp_rmhmc as rm
 from tests import targets
-from tests.integrator.registry import EUCLIDEAN, EXACT, separable_metric, twisted
+from tests.integrator.registry import EUCLIDEAN, EXACT, directional_metric, separable_metric, twisted
 from tfp_rmhmc.integrator import metric_coupling
 from tfp_rmhmc.metric import connection
 
@@ -51,6 +51,12 @@ KERNELS = {
     'symmetric-projection-4': (explicit(rm.SymmetricProjection(tolerance=1e-4, order=4), num_steps=2), 0.38, None, 4),
     'separable-leapfrog': (separable(rm.SeparableLeapfrog()), 0.18, 0.53, 20),
     'separable-leapfrog-4': (separable(rm.SeparableLeapfrog(order=4), num_steps=2), 0.27, None, 15),
+    'separable-leapfrog-directions': (
+        separable(rm.SeparableLeapfrog(), metric=directional_metric(DIMENSION)),
+        0.38,
+        0.93,
+        10,
+    ),
     'gaussian-split': (separable(EXACT['gaussian-split'], metric=EUCLIDEAN), 0.26, 0.67, 15),
     'gaussian-split-4': (separable(EXACT['gaussian-split-4'], num_steps=2, metric=EUCLIDEAN), 0.5, None, 10),
     'lagrangian': (separable(rm.Lagrangian(), metric=rm.MongeMetric(0.5)), 0.105, 0.34, 30),

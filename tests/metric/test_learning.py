@@ -7,7 +7,9 @@ import tensorflow as tf
 import tfp_rmhmc as rm
 from tests import targets
 from tfp_rmhmc.metric import LearnedMetric, fit_metric, normal_scores
-from tfp_rmhmc.metric.learning import _autocorrelations, _colours, _regression, _shrunk
+from tfp_rmhmc.metric.learning import _autocorrelations, _colours, _shrunk
+from tfp_rmhmc.metric.regression import gamma_regression, log_precisions
+from tfp_rmhmc.metric.unmixing import unmixed
 
 
 def scores_of(log_prob, draws):
@@ -113,7 +115,7 @@ def test_the_regression_finds_constant_and_slope(rng):
     q = rng.standard_normal((20_000, 1))
     precision = 0.5 + np.exp(1.0 + 2.0 * q)
     squares = precision * np.square(rng.standard_normal((20_000, 3)))
-    found = _regression(q, squares, np.ones((1, 3)))
+    found = gamma_regression(q, squares, np.ones((1, 3)))
     np.testing.assert_allclose(found['w'], 2.0, atol=0.1)
     np.testing.assert_allclose(found['a'], 1.0, atol=0.1)
     np.testing.assert_allclose(np.exp(found['c']), 0.5, atol=0.15)
@@ -188,3 +190,59 @@ def test_the_public_way_gives_a_metric_that_samples(rng):
         rm.SeparableMetric.learn(np.zeros((3, 2)), np.zeros((3, 1)))
     with pytest.raises(ValueError, match='`draws` must be at least 10, got 3'):
         rm.SeparableMetric.learn(np.zeros((3, 2)), np.zeros((3, 2)))
+
+
+def two_priors(rng, num, deepest):
+    """Scores under `A + exp(-2 s) B` with B of rank d - 1, as a group's members have: one direction is constant."""
+    data = np.diag(rng.uniform(0.05, 0.2, size=6))
+    contrast = np.eye(6) - np.ones((6, 6)) / 6.0
+    s = np.maximum(rng.normal(0.0, 1.2, size=(num, 1)), deepest)
+    scores = np.stack([rng.multivariate_normal(np.zeros(6), data + np.exp(-2.0 * x) * contrast) for x in s[:, 0]])
+    return s, scores, lambda x: data + np.exp(-2.0 * x) * contrast
+
+
+def matrix_at(parameters, s):
+    precision = np.exp(log_precisions(parameters, np.array([[s]])))[0]
+    return parameters['directions'].T @ np.diag(precision) @ parameters['directions']
+
+
+def test_directions_of_a_constant_and_a_varying_part_are_found(rng):
+    """What a constant correlation cannot express: precisions that grow in all directions but one."""
+    s, scores, truth = two_priors(rng, 20_000, -np.inf)
+    found = unmixed(s, scores, 0.0)
+    np.testing.assert_allclose(found['directions'] @ found['dual'], np.eye(6), atol=1e-10)
+    np.testing.assert_allclose(np.abs(np.linalg.det(found['directions'])), 1.0, rtol=1e-8)
+    for x in (-1.5, 0.0, 1.5):
+        relative = np.linalg.eigvals(np.linalg.solve(truth(x), matrix_at(found, x))).real
+        assert 0.6 < relative.min() <= relative.max() < 1.6
+    in_coordinates = np.sqrt(np.diag(truth(-1.5)))  # scaled as they are there, with the correlation of s = 1.5
+    correlation = truth(1.5) / np.sqrt(np.outer(np.diag(truth(1.5)), np.diag(truth(1.5))))
+    other = correlation * np.outer(in_coordinates, in_coordinates)
+    assert np.linalg.eigvals(np.linalg.solve(truth(-1.5), other)).real.max() > 4.0
+
+
+def test_directions_are_trusted_as_far_as_draws_know_them(rng):
+    """Deeper than any draw the precision is not underestimated in any direction, as it is without the leaks."""
+    s, scores, truth = two_priors(rng, 300, -2.0)
+    found = unmixed(s, scores, 0.001)
+    deep = -4.0
+    known = np.linalg.eigvals(np.linalg.solve(matrix_at(found, deep), truth(deep))).real.max()
+    trusting = {key: value for key, value in found.items() if key != 'mixture'}
+    assert np.linalg.eigvals(np.linalg.solve(matrix_at(trusting, deep), truth(deep))).real.max() > 4.0
+    assert known < 4.0  # a step is stable up to this factor of the precision
+    # Where the draws are, it is as good as it was.
+    for x in (-1.0, 1.0):
+        ratio = np.linalg.eigvals(np.linalg.solve(matrix_at(trusting, x), matrix_at(found, x))).real
+        assert ratio.max() / ratio.min() < 2.0
+
+
+def test_a_fit_takes_directions_where_they_describe_scores_better(rng):
+    """And says which coordinates set scales, which a user knows, not which directions."""
+    s, scores, _ = two_priors(rng, 1200, -np.inf)
+    # The first coordinate's own scores are those of a standard normal; the others' positions do not matter here.
+    draws = np.concatenate([s, rng.standard_normal((1200, 6))], axis=1)
+    fit = fit_metric(draws[:, None], np.concatenate([-s, scores], axis=1)[:, None])
+    assert fit.structure.setters == ((), (0,)) or fit.structure.setters == ((0,), ())
+    assert any(fit.structure.has_directions)
+    assert {pair[1] for pair in fit.exponents} == {0}
+    np.testing.assert_allclose(list(fit.exponents.values()), 1.0, atol=0.2)

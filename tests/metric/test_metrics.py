@@ -8,7 +8,7 @@ import tensorflow_probability as tfp
 import tfp_rmhmc as rm
 from tests import targets
 from tests.conftest import compiled_variants
-from tests.integrator.registry import separable_metric
+from tests.integrator.registry import directional_metric, separable_metric
 from tests.numeric import central_gradient, relative_error
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.hamiltonian import Hamiltonian
@@ -160,6 +160,7 @@ CASES = {
         funnel_point(0.7),
     ),
     'separable-correlated': (separable_metric(5), targets.skewed, np.array([0.5, -1.0, 0.1, 0.3, 0.8])),
+    'separable-directions': (directional_metric(5), targets.skewed, np.array([0.5, -1.0, 0.1, 0.3, 0.8])),
     'separable-low-rank': (
         rm.SeparableMetric(
             lambda a, b: [0.3 * tf.sin(tf.reduce_sum(b, axis=-1, keepdims=True)), -0.2 * a[..., :1]],
@@ -221,6 +222,7 @@ KINDS += [
     'pullback-fisher',
     'separable-correlated',
     'separable-low-rank',
+    'separable-directions',
 ]
 
 

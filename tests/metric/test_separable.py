@@ -39,6 +39,26 @@ def test_the_matrix_is_the_docstring_s(rng):
     np.testing.assert_allclose(local.factor.half_log_det, [0.5 * np.linalg.slogdet(expected)[1]], rtol=1e-12)
 
 
+def test_the_matrix_with_directions_is_the_docstring_s(rng):
+    directions, slopes = rng.standard_normal((3, 3)) + 2.0 * np.eye(3), np.array([-0.5, 0.0, 0.6])
+    metric = rm.SeparableMetric(
+        lambda v, x: [0.2, slopes * tf.tanh(v)], directions=[None, directions], blocks=[[0], [1, 2, 3]]
+    )
+    q = rng.standard_normal((1, 4))
+    local = local_at(metric, targets.gaussian, q)
+    expected = np.zeros((4, 4))
+    expected[0, 0] = np.exp(-0.4)
+    expected[1:, 1:] = directions.T @ np.diag(np.exp(-2.0 * slopes * np.tanh(q[0, 0]))) @ directions
+    factor = local.factor
+    np.testing.assert_allclose(dense(factor, 4), expected, rtol=1e-12)
+    np.testing.assert_allclose(factor.half_log_det, [0.5 * np.linalg.slogdet(expected)[1]], rtol=1e-12)
+    np.testing.assert_allclose(factor.diagonal(tf.constant(q))[0], np.diag(expected), rtol=1e-12)
+    p = tf.constant(rng.standard_normal((1, 4)))
+    np.testing.assert_allclose(factor.solve(p)[0], np.linalg.solve(expected, p[0].numpy()), rtol=1e-12)
+    root = np.concatenate([factor.sqrt_multiply(tf.constant(e[None])).numpy() for e in np.eye(4)]).T
+    np.testing.assert_allclose(root @ root.T, expected, rtol=1e-12)
+
+
 def test_a_low_rank_correlation_is_the_identity_and_its_square(rng):
     factor = rng.standard_normal((5, 2))
     for given, expected in [(factor, np.eye(5) + factor @ factor.T), (np.eye(5) + factor @ factor.T, None)]:
@@ -115,6 +135,24 @@ BAD = [
     (lambda: rm.SeparableMetric(3), TypeError, '`log_scale_fn`.*3'),
     (lambda: rm.SeparableMetric(wavy_log_scales, np.eye(3)), TypeError, '`correlation`.*list'),
     (lambda: rm.SeparableMetric(wavy_log_scales, [np.diag([np.nan, 1.0])]), ValueError, r'`correlation\[0\]`.*finite'),
+    (lambda: rm.SeparableMetric(wavy_log_scales, directions=np.eye(3)), TypeError, '`directions`.*list'),
+    (
+        lambda: rm.SeparableMetric(wavy_log_scales, [np.eye(2)], directions=[2.0 * np.eye(2)]),
+        ValueError,
+        r'`directions\[0\]` must be None, for `correlation\[0\]` is given',
+    ),
+    (
+        lambda: local_at(
+            rm.SeparableMetric(lambda x: [0.0], directions=[np.ones((2, 2))]), targets.gaussian, np.ones((1, 2))
+        ),
+        ValueError,
+        r'`directions\[0\]` must be invertible',
+    ),
+    (
+        lambda: local_at(rm.SeparableMetric(lambda x: [0.0], directions=[np.eye(3)]), targets.gaussian, np.ones((1, 2))),
+        ValueError,
+        r'`directions\[0\]` must be None or \[2, 2\], got shape \(3, 3\)',
+    ),
     (lambda: rm.SeparableMetric(wavy_log_scales, blocks=[[0], [2]]), ValueError, r'`blocks`.*\[\[0\], \[2\]\]'),
     (lambda: rm.SeparableMetric(wavy_log_scales, blocks=[[0, 1], []]), ValueError, '`blocks`.*empty'),
     (lambda: rm.SeparableMetric(wavy_log_scales, blocks=[[0, 1], [1]]), ValueError, '`blocks`.*exactly once'),

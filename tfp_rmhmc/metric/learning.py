@@ -1,4 +1,4 @@
-"""Learning a separable metric from draws and scores: who sets whose scale, how, and what is correlated.
+"""Learning a separable metric from draws and scores: who sets whose scale, how, along which directions.
 
 With the score g = dl/dq, integration by parts gives `E[g_i^2 | q_-b] = E[-d2l/dq_i^2 | q_-b]`: the conditional second
 moment of the score is the conditional expected curvature. So a metric is a model of the scores' covariance as a function of
@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from tfp_rmhmc.metric.learned import ScaleStructure
+from tfp_rmhmc.metric.regression import Array, gamma_regression, log_precisions
+from tfp_rmhmc.metric.unmixing import unmixed
 
 __all__ = ['LEAST_GAIN', 'MAX_DENSE', 'MAX_LEARNED', 'Fit', 'diagonal_fit', 'fit_metric', 'normal_scores']
-
-_Array = NDArray[np.floating[Any]]
 
 # Correlation of a log squared score with a coordinate, both as normal scores, below which a scale counts as constant. The
 # logarithm of a squared normal variable has a deviation of 2.2, so 0.2 is a scale that varies by a quarter.
@@ -35,24 +34,23 @@ _MAX_TIME = 4.0
 _LEAST_RESIDUAL = 0.4
 _MAX_SETTERS = 3  # of one coordinate
 MAX_DENSE = 300  # coordinates of a block with a correlation matrix
+_MAX_DIRECTIONS = 128  # coordinates of a block whose scales may be those of directions
 MAX_LEARNED = 2000  # coordinates in all, beyond which scales are constant
 _MAX_DRAWS = 4000  # that are looked at
 _MAX_RESIDUAL_COORDINATES = 16  # whose products are looked at for what is not separable
 _MAX_LAG = 50  # of autocorrelations
 _TRIMMED = 0.02  # share of draws at each end that a mean of log densities leaves out
-# Penalty of the regression on standardised coordinates, and on the distance of the constant term from its first guess.
-_RIDGE, _RIDGE_OF_CONSTANT = 1e-3, 3e-4
 # Shares by which correlations of a constant metric may be shrunk; 1 is a diagonal metric.
 _SHRINKAGES = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3, 1e-5, 0.0)
 _LEAST_EIGENVALUE = 1e-13  # of a covariance, by its largest
+# Shares of correlation that are left out where directions are found, of which held-out scores choose one.
+_SHRINKAGES_OF_DIRECTIONS = (0.1, 0.001)
 # Where scales vary so do correlations, as a rule, and a constant one is least right in the directions that it calls
 # loosest. Measured on the volatility model: 4 to 6 effective samples per 1,000 gradients in place of 1 to 2.
 _LEAST_SHRINKAGE = 0.1
 # By how much, in log density of a draw's scores, a structure must be better than a constant metric: blocks that are apart
 # lose what correlates them, and one or two tenths are what skewness feigns. The second is for gains that are certain.
 LEAST_GAIN, _LEAST_CERTAIN_GAIN = 0.5, 0.25
-# Log of the constant term's share of the mean precision: where the fit begins, and to what it is drawn without evidence.
-_CONSTANT_SHARE, _NO_CONSTANT_SHARE = -3.0, -6.0
 
 
 class Fit(NamedTuple):
@@ -70,20 +68,20 @@ class Fit(NamedTuple):
     """
 
     structure: ScaleStructure
-    parameters: list[dict[str, _Array]]
+    parameters: list[dict[str, Array]]
     exponents: dict[tuple[int, int], float]
     gain: float
     residual: float
     residual_coordinates: tuple[int, int, int] | None
 
-    def log_density(self, draws: _Array, scores: _Array) -> float:
+    def log_density(self, draws: Array, scores: Array) -> float:
         """Of scores under `N(0, G(q))`, for each draw: a trimmed mean, up to a constant; both `[n, chains, D]`."""
         of_blocks = zip(self.structure.blocks, self.structure.setters, self.parameters, strict=True)
         blocks = [_Block(*block) for block in of_blocks]
         return _trimmed_mean(_log_densities(_Sample.of(draws, scores), blocks))
 
 
-def fit_metric(draws: _Array, scores: _Array, learns_scales: bool = True) -> Fit:
+def fit_metric(draws: Array, scores: Array, learns_scales: bool = True) -> Fit:
     """The separable metric that describes these scores best.
 
     Args:
@@ -105,22 +103,26 @@ def fit_metric(draws: _Array, scores: _Array, learns_scales: bool = True) -> Fit
             least = min(LEAST_GAIN, max(_LEAST_CERTAIN_GAIN, _LEAST_SIGNIFICANCE * error))
             if gain > max(best_gain, least):
                 best, best_gain = candidate, gain
-    blocks = _fitted(sample, best)
     if best is nobody:
-        blocks, best_gain = [_constant_block(sample)], 0.0
-    structure = ScaleStructure(tuple(block.members for block in blocks), tuple(block.setters for block in blocks))
+        blocks = [_constant_block(sample)]
+        exponents = {}
+    else:
+        shrinkage, best_gain = _best_shrinkage(folds, best, best_gain)
+        # What is said of scales is of coordinates, which a user knows, also where the metric has directions.
+        exponents = _exponents(_fitted(sample, best))
+        blocks = _fitted(sample, best, shrinkage)
     residual, coordinates = _residual(sample, blocks)
-    return Fit(structure, [b.parameters for b in blocks], _exponents(blocks), best_gain, residual, coordinates)
+    return Fit(_structure(blocks), [b.parameters for b in blocks], exponents, best_gain, residual, coordinates)
 
 
-def diagonal_fit(draws: _Array, scores: _Array) -> Fit:
+def diagonal_fit(draws: Array, scores: Array) -> Fit:
     """The constant diagonal metric `sd(g) / sd(q)`: what is left where there are very many coordinates."""
     spreads = [np.maximum(np.nan_to_num(np.std(x, axis=(0, 1), dtype=np.float64)), 1e-150) for x in (draws, scores)]
     structure = ScaleStructure.constant(draws.shape[-1])
     return Fit(structure, [{'c': np.log(spreads[1]) - np.log(spreads[0])}], {}, 0.0, 0.0, None)
 
 
-def normal_scores(x: _Array) -> _Array:
+def normal_scores(x: Array) -> Array:
     """The ranks of each column of `x: [n, k]`, as quantiles of the normal distribution (Blom 1958)."""
     ranks = np.argsort(np.argsort(x, axis=0, kind='stable'), axis=0, kind='stable') + 1.0
     return np.asarray(tf.math.ndtri(tf.constant((ranks - 0.375) / (len(x) + 0.25))))
@@ -140,16 +142,16 @@ class _Sample(NamedTuple):
       chains: draws as they came, `[n, chains, D]`, and scores.
     """
 
-    draws: _Array
-    scores: _Array
-    z: _Array
-    y: _Array
-    z_correlations: _Array
-    y_correlations: _Array
-    chains: tuple[_Array, _Array]
+    draws: Array
+    scores: Array
+    z: Array
+    y: Array
+    z_correlations: Array
+    y_correlations: Array
+    chains: tuple[Array, Array]
 
     @classmethod
-    def of(cls, draws: _Array, scores: _Array) -> _Sample:
+    def of(cls, draws: Array, scores: Array) -> _Sample:
         """From `[n, chains, D]`, without what is not finite, and not more than are needed."""
         draws, scores = np.asarray(draws, np.float64), np.asarray(scores, np.float64)
         is_finite = np.all(np.isfinite(draws) & np.isfinite(scores), axis=-1)
@@ -180,7 +182,7 @@ class _Sample(NamedTuple):
         return len(self.draws) / float(np.median(times))
 
 
-def _autocorrelations(x: _Array) -> _Array:
+def _autocorrelations(x: Array) -> Array:
     """Of `[n, chains, D]` around the mean of all chains, lags 1 to at most `_MAX_LAG`, until they vanish: `[lags, D]`."""
     n = len(x)
     lags = min(_MAX_LAG, n - 2)
@@ -194,7 +196,7 @@ def _autocorrelations(x: _Array) -> _Array:
     return np.where(is_noise, 0.0, rho)
 
 
-def _who_sets_whose_scale(sample: _Sample) -> tuple[_Setters, _Array]:
+def _who_sets_whose_scale(sample: _Sample) -> tuple[_Setters, Array]:
     """Setters of each coordinate by forward selection, and how much each coordinate explains, `[D]`."""
     n, dimension = sample.z.shape
     z, y = (x / np.maximum(x.std(axis=0), 1e-300) for x in (sample.z, sample.y))
@@ -223,7 +225,7 @@ def _who_sets_whose_scale(sample: _Sample) -> tuple[_Setters, _Array]:
     return found, explained
 
 
-def _candidates(setters: _Setters, explained: _Array) -> list[_Setters]:
+def _candidates(setters: _Setters, explained: Array) -> list[_Setters]:
     """Structures to be compared: those of the 1, 2, 4, 8, ... coordinates that explain most, and of all."""
     order = [int(s) for s in np.argsort(-explained, kind='stable') if explained[s] > 0.0]
     sizes = [2**k for k in range(8) if 2**k < len(order)] + ([len(order)] if order else [])
@@ -252,91 +254,67 @@ class _Block(NamedTuple):
 
     members: tuple[int, ...]
     setters: tuple[int, ...]
-    parameters: dict[str, _Array]
+    parameters: dict[str, Array]
 
-    def log_precisions(self, draws: _Array) -> _Array:
-        """`log G_ii` at draws `[n, D]`: `[n, d]`."""
-        c = self.parameters['c']
-        if not self.setters:
-            return np.broadcast_to(c, (len(draws), len(c)))
-        return np.logaddexp(c, self.parameters['a'] + draws[:, list(self.setters)] @ self.parameters['w'])
+    def log_precisions(self, draws: Array) -> Array:
+        """Of coordinates or directions, at draws `[n, D]`: `[n, d]`."""
+        return log_precisions(self.parameters, draws[:, list(self.setters)])
 
-    def whitened(self, sample: _Sample) -> _Array:
+    def whitened(self, sample: _Sample) -> Array:
         """Scores that would be standard normal if the metric were right: `[n, d]`."""
-        scaled = sample.scores[:, list(self.members)] * np.exp(-0.5 * self.log_precisions(sample.draws))
+        scores, scale = sample.scores[:, list(self.members)], np.exp(-0.5 * self.log_precisions(sample.draws))
+        if 'dual' in self.parameters:
+            return (scores @ self.parameters['dual']) * scale
+        scaled = scores * scale
         return np.linalg.solve(self.parameters['root'], scaled.T).T if 'root' in self.parameters else scaled
 
 
-def _fitted(sample: _Sample, setters: _Setters) -> list[_Block]:
-    """The blocks of a structure, with scales and correlations fitted."""
+def _structure(blocks: Sequence[_Block]) -> ScaleStructure:
+    return ScaleStructure(
+        tuple(block.members for block in blocks),
+        tuple(block.setters for block in blocks),
+        tuple('directions' in block.parameters for block in blocks),
+    )
+
+
+def _may_have_directions(members: Sequence[int], setters: Sequence[int]) -> bool:
+    """Whether all scales of a block may depend on all of its setters, as they do along directions."""
+    return 1 < len(members) <= _MAX_DIRECTIONS and 0 < len(setters) <= _MAX_SETTERS
+
+
+def _best_shrinkage(folds: list[tuple[_Sample, _Sample]], setters: _Setters, gain: float) -> tuple[float | None, float]:
+    """With how much shrinkage directions describe held-out scores best, or None where coordinates do better; the gain."""
+    best: float | None = None
+    blocks = [(members, {s for i in members for s in setters[i]}) for members in _colours(setters)]
+    if any(_may_have_directions(members, sorted(chosen)) for members, chosen in blocks):
+        for shrinkage in _SHRINKAGES_OF_DIRECTIONS:
+            found, _ = _held_out_gain(folds, setters, [()] * len(setters), shrinkage)
+            if found > gain:
+                best, gain = shrinkage, found
+    return best, gain
+
+
+def _fitted(sample: _Sample, setters: _Setters, shrinkage: float | None = None) -> list[_Block]:
+    """The blocks of a structure, with scales and correlations fitted; with directions if a shrinkage of them is given."""
     blocks = []
     for members in _colours(setters):
         chosen = tuple(sorted({s for i in members for s in setters[i]}))
         columns, squares = list(members), np.square(sample.scores[:, list(members)])
-        parameters: dict[str, _Array] = {'c': np.log(np.mean(squares, axis=0) + 1e-300)}
+        parameters: dict[str, Array] = {'c': np.log(np.mean(squares, axis=0) + 1e-300)}
+        if shrinkage is not None and _may_have_directions(members, chosen):
+            found = unmixed(sample.draws[:, list(chosen)], sample.scores[:, columns], shrinkage)
+            blocks.append(_Block(members, chosen, found))
+            continue
         if chosen:
             mask = np.array([[s in setters[i] for i in members] for s in chosen], float)
-            parameters = _regression(sample.draws[:, list(chosen)], squares, mask)
+            parameters = gamma_regression(sample.draws[:, list(chosen)], squares, mask)
         block = _Block(members, chosen, parameters)
         scaled = sample.scores[:, columns] * np.exp(-0.5 * block.log_precisions(sample.draws))
         blocks.append(block._replace(parameters=parameters | _correlation(scaled, sample.effective_size())))
     return blocks
 
 
-def _regression(values: _Array, squares: _Array, mask: _Array) -> dict[str, _Array]:
-    """`log G_i = log(exp(c_i) + exp(a_i + sum_s w_si q_s))` fitted to squared scores, for each coordinate i by itself.
-
-    Minimises `mean(1/2 log G + 1/2 g^2 / G)` and a ridge, by Fisher scoring with damping: a Gamma regression.
-
-    Args:
-      values: of the setters, `[n, S]`.
-      squares: of the scores, `[n, d]`.
-      mask: which setters count for which coordinate, `[S, d]`.
-    """
-    mean, deviation = values.mean(axis=0), np.maximum(values.std(axis=0), 1e-300)
-    base = np.log(np.mean(squares, axis=0) + 1e-300)
-    relative = squares * np.exp(-base)
-    num_setters, d = mask.shape
-    # Each coordinate's own setters, at most `_MAX_SETTERS`; the first of them fill up for those that have fewer.
-    most = max(1, int(mask.sum(axis=0).max()))
-    order = np.argsort(-mask, axis=0, kind='stable')[:most]
-    counts = np.take_along_axis(mask, order, axis=0)
-    features = ((values - mean) / deviation)[:, order] * counts  # [n, most, d]
-    theta = np.concatenate([np.full((1, d), -0.05), np.full((1, d), _CONSTANT_SHARE), np.zeros((most, d))])
-    penalty = 2.0 * np.concatenate([[0.0, _RIDGE_OF_CONSTANT], np.full(most, _RIDGE)])
-    target = np.concatenate([[0.0, _NO_CONSTANT_SHARE], np.zeros(most)])[:, None]
-
-    def evaluate(theta: _Array) -> tuple[_Array, _Array, _Array]:
-        varying = theta[0] + np.einsum('nkd,kd->nd', features, theta[2:])
-        eta = np.logaddexp(theta[1], varying)
-        loss = 0.5 * np.mean(eta + relative * np.exp(-eta), axis=0)
-        return loss + 0.5 * penalty @ np.square(theta - target), eta, np.exp(varying - eta)
-
-    loss, eta, share = evaluate(theta)
-    damping = np.full(d, 1e-3)
-    for _ in range(60):
-        slopes = np.concatenate([share[:, None], 1.0 - share[:, None], share[:, None] * features], axis=1)  # [n, P, d]
-        weights = 0.5 * (1.0 - relative * np.exp(-eta)) / len(values)
-        gradient = np.einsum('nd,npd->pd', weights, slopes) + penalty[:, None] * (theta - target)
-        information = 0.5 * np.einsum('npd,nqd->dpq', slopes, slopes) / len(values)
-        information += np.diag(penalty) + (damping + 1e-9)[:, None, None] * np.eye(len(penalty))
-        step = np.linalg.solve(information, gradient.T[..., None])[..., 0].T
-        proposed = theta - np.clip(step, -2.0, 2.0)
-        new_loss, new_eta, new_share = evaluate(proposed)
-        better = new_loss < loss
-        theta = np.where(better, proposed, theta)
-        eta, share = np.where(better, new_eta, eta), np.where(better, new_share, share)
-        change, loss = np.where(better, loss - new_loss, 0.0), np.where(better, new_loss, loss)
-        damping = np.clip(np.where(better, 0.3 * damping, 10.0 * damping), 1e-6, 1e6)
-        if np.all(change < 1e-8) and np.all(better | (damping >= 1e3)):
-            break
-    w = np.zeros((num_setters, d))
-    np.put_along_axis(w, order, theta[2:] * counts, axis=0)
-    w /= deviation[:, None]
-    return {'c': base + theta[1], 'a': base + theta[0] - mean @ w, 'w': w}
-
-
-def _correlation(scaled: _Array, effective_size: float) -> dict[str, _Array]:
+def _correlation(scaled: Array, effective_size: float) -> dict[str, Array]:
     """Root and inverse of the correlation of scaled scores, shrunk to the identity; nothing for one or very many."""
     d = scaled.shape[1]
     if d == 1 or d > MAX_DENSE:
@@ -344,7 +322,7 @@ def _correlation(scaled: _Array, effective_size: float) -> dict[str, _Array]:
     return _rooted(_shrunk(np.corrcoef(scaled.T), effective_size, _LEAST_SHRINKAGE))
 
 
-def _shrunk(correlation: Any, effective_size: float, least: float) -> _Array:
+def _shrunk(correlation: Any, effective_size: float, least: float) -> Array:
     """A correlation matrix shrunk to the identity by as much as its noise demands (Schaefer and Strimmer 2005), or more.
 
     The intensity is the sum of the entries' variances, `(1 - r^2)^2 / n`, by the sum of their squares.
@@ -356,7 +334,7 @@ def _shrunk(correlation: Any, effective_size: float, least: float) -> _Array:
     return (1.0 - intensity) * correlation + intensity * np.eye(len(correlation))
 
 
-def _rooted(matrix: _Array) -> dict[str, _Array]:
+def _rooted(matrix: Array) -> dict[str, Array]:
     return {'root': np.linalg.cholesky(matrix), 'inverse': np.linalg.inv(matrix)}
 
 
@@ -391,12 +369,12 @@ def _constant_block(sample: _Sample) -> _Block:
     return _Block(members, (), {'c': log_precision + np.log(diagonal)} | _rooted(0.5 * (correlation + correlation.T)))
 
 
-def _covariances(sample: _Sample, scale: _Array) -> tuple[_Array, _Array]:
+def _covariances(sample: _Sample, scale: Array) -> tuple[Array, Array]:
     """Of draws and of scores, `[D, D]` each, in coordinates `scale * q`."""
     return np.cov((sample.draws * scale).T), np.cov((sample.scores / scale).T)
 
 
-def _shrunk_geometric_means(of_draws: _Array, of_scores: _Array, shrinkages: Sequence[float]) -> list[_Array]:
+def _shrunk_geometric_means(of_draws: Array, of_scores: Array, shrinkages: Sequence[float]) -> list[Array]:
     """The matrices G with `G of_draws G = of_scores`, for each share by which both correlations are shrunk."""
     found = []
     (of_draws, draws_spread), (of_scores, scores_spread) = (
@@ -418,12 +396,12 @@ def _shrunk_geometric_means(of_draws: _Array, of_scores: _Array, shrinkages: Seq
     return found
 
 
-def _divergence(metric: _Array, of_draws: _Array, of_scores: _Array) -> float:
+def _divergence(metric: Array, of_draws: Array, of_scores: Array) -> float:
     """`trace(G^-1 cov(g)) + trace(G cov(q))`."""
     return float(np.trace(np.linalg.solve(metric, of_scores)) + np.sum(metric * of_draws))
 
 
-def _log_densities(sample: _Sample, blocks: Sequence[_Block]) -> _Array:
+def _log_densities(sample: _Sample, blocks: Sequence[_Block]) -> Array:
     """Of scores under `N(0, G(q))`, for each draw, up to a constant."""
     total = np.zeros(len(sample.draws))
     for block in blocks:
@@ -433,14 +411,16 @@ def _log_densities(sample: _Sample, blocks: Sequence[_Block]) -> _Array:
     return total
 
 
-def _held_out_gain(folds: list[tuple[_Sample, _Sample]], setters: _Setters, others: _Setters) -> tuple[float, float]:
+def _held_out_gain(
+    folds: list[tuple[_Sample, _Sample]], setters: _Setters, others: _Setters, shrinkage: float | None = None
+) -> tuple[float, float]:
     """By how much one structure describes held-out scores better than another, for each draw: a trimmed mean.
 
     And its standard error, with the draws taken to be as far from independent as `_MAX_TIME` says.
     """
     gains = np.concatenate(
         [
-            _log_densities(judged, _fitted(fitted, setters)) - _log_densities(judged, _fitted(fitted, others))
+            _log_densities(judged, _fitted(fitted, setters, shrinkage)) - _log_densities(judged, _fitted(fitted, others))
             for fitted, judged in folds
         ]
     )
@@ -449,7 +429,7 @@ def _held_out_gain(folds: list[tuple[_Sample, _Sample]], setters: _Setters, othe
     return _trimmed_mean(gains), error
 
 
-def _trimmed_mean(values: _Array) -> float:
+def _trimmed_mean(values: Array) -> float:
     ordered = np.sort(values)
     cut = int(_TRIMMED * len(ordered))
     return float(np.mean(ordered[cut : len(ordered) - cut]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +13,7 @@ import tensorflow_probability as tfp
 from tfp_rmhmc import autodiff
 from tfp_rmhmc.argument import check_callable, check_finite_array, check_instance, is_integral, shown, static_real
 from tfp_rmhmc.density import LogDensity
-from tfp_rmhmc.linalg import Correlation, correlation_of
+from tfp_rmhmc.linalg import Correlation, Directions, coordinate_directions, correlation_of, directions_of
 from tfp_rmhmc.metric.base import Evaluation, LocalMetric, Metric
 from tfp_rmhmc.metric.factor import Factor
 from tfp_rmhmc.metric.prior import PriorScales
@@ -21,7 +21,7 @@ from tfp_rmhmc.metric.separation import KineticTerms, Partition, Separation
 from tfp_rmhmc.model import PinnedModel
 from tfp_rmhmc.state import StateLayout, is_list_like
 
-__all__ = ['SeparableFactor', 'SeparableMetric']
+__all__ = ['BlockShape', 'SeparableFactor', 'SeparableMetric']
 
 _LogScaleFn = Callable[..., Sequence[Any]]
 
@@ -32,9 +32,10 @@ class SeparableMetric(Metric):
         G(q) = blockdiag(G_1(q_-1), ..., G_B(q_-B)),        G_b = S_b C_b S_b,    S_b = diag(exp(-log_scale_b(q_-b)))
 
     A scale is the standard deviation that a coordinate has where the other blocks are what they are; C_b is a constant
-    correlation. Most posteriors that defeat HMC have this form: the scale of some variables is set by others. Then no
-    Hessian is needed, and `SeparableLeapfrog` makes a step for the price of one gradient. For the funnel, with state parts
-    v and x:
+    correlation. With `directions` W_b the scales are those of `y_b = W_b q_b`, so that `G_b = W_b' S_b S_b W_b`: scales may
+    then change in some directions and not in others, and correlations change with them. Most posteriors that defeat HMC
+    have this form: the scale of some variables is set by others. Then no Hessian is needed, and `SeparableLeapfrog` makes a
+    step for the price of one gradient. For the funnel, with state parts v and x:
 
         # x_i ~ N(0, exp(-v)), v: [..., 1], x: [..., 10]
         metric = tfp_rmhmc.SeparableMetric(lambda v, x: [-0.8, -0.5 * v])
@@ -47,9 +48,9 @@ class SeparableMetric(Metric):
     given, and the kernel is exact for every function. The function lives in the space in which the kernel moves: inside
     `TransformedTransitionKernel` it receives the transformed state.
 
-    Cost of an evaluation: B calls of the function, O(D), and O(d_b^2) for a dense correlation. Blocks of constant scale are
-    not differentiated. References: Zhang and Sutton 2014, "Semi-separable Hamiltonian Monte Carlo for inference in Bayesian
-    hierarchical models".
+    Cost of an evaluation: B calls of the function, O(D), and O(d_b^2) for a dense correlation or directions. Blocks of
+    constant scale are not differentiated. References: Zhang and Sutton 2014, "Semi-separable Hamiltonian Monte Carlo for
+    inference in Bayesian hierarchical models".
 
     Args:
       log_scale_fn: takes the state parts (or the blocks, each `[batch..., d_b]`, if `blocks` are given) and returns a list
@@ -57,6 +58,9 @@ class SeparableMetric(Metric):
       correlation: None for the identity in every block; or a list with one entry per block: None, a symmetric positive
         definite matrix `[d_b, d_b]`, or a matrix W, `[d_b, k]` with `k < d_b`, for `I + W W'`. A block's coordinates are
         flattened.
+      directions: None for the coordinates themselves in every block; or a list with one entry per block: None, or an
+        invertible matrix W, `[d_b, d_b]`, whose rows are the directions. The function's log scales are then those of
+        `W q_b`, in that order. A block has directions or a correlation, not both.
       blocks: None where the state parts are the blocks; or a partition of the D flat coordinates, a list of lists of
         indices.
     """
@@ -69,18 +73,19 @@ class SeparableMetric(Metric):
         log_scale_fn: _LogScaleFn,
         correlation: Sequence[Any] | None = None,
         blocks: Sequence[Sequence[int]] | None = None,
+        directions: Sequence[Any] | None = None,
     ):
         check_callable('log_scale_fn', log_scale_fn)
-        if correlation is not None and not (is_list_like(correlation) and correlation):
-            raise TypeError(f'`correlation` must be None or a list with one entry per block, got {shown(correlation)}.')
+        _check_matrices('correlation', correlation)
+        _check_matrices('directions', directions)
+        for b, (first, second) in enumerate(zip(correlation or (), directions or (), strict=False)):
+            if first is not None and second is not None:
+                raise ValueError(f'`directions[{b}]` must be None, for `correlation[{b}]` is given, got {shown(second)}.')
         self._log_scale_fn = log_scale_fn
-        self._correlation = correlation
+        self._correlation, self._directions = correlation, directions
         self._blocks = None if blocks is None else _checked_blocks(blocks)
-        for b, entry in enumerate(correlation or ()):
-            if entry is not None:
-                check_finite_array(f'correlation[{b}]', entry, 2, 'None or a matrix')
         self._separations: dict[Any, Separation] = {}  # by the state's layout
-        self._factored: dict[Any, list[Correlation]] = {}  # by the blocks' sizes
+        self._shapes: dict[Any, list[BlockShape]] = {}  # by the blocks' sizes
 
     @classmethod
     def from_prior(cls, model: Any, **pins: Any) -> SeparableMetric:
@@ -135,6 +140,7 @@ class SeparableMetric(Metric):
     def __repr__(self) -> str:
         given = [f'log_scale_fn={self._log_scale_fn!r}']
         given += [] if self._correlation is None else [f'correlation={[np.shape(c) or None for c in self._correlation]}']
+        given += [] if self._directions is None else [f'directions={[np.shape(w) or None for w in self._directions]}']
         given += [] if self._blocks is None else [f'blocks={self._blocks!r}']
         return f'{type(self).__name__}({", ".join(given)})'
 
@@ -153,15 +159,15 @@ class SeparableMetric(Metric):
 
     def factorize(self, parameters: list[tf.Tensor]) -> Factor:
         sizes = tuple(log_scale.shape[-1] for log_scale in parameters)
-        return SeparableFactor(parameters, self._partition(sizes), self._correlations(sizes))
+        return SeparableFactor(parameters, self._partition(sizes), self._block_shapes(sizes))
 
     def separation(self, layout: StateLayout) -> Separation:
         key = (tuple(map(tuple, layout.event_shapes)), layout.batch_rank)
         if key not in self._separations:
             partition = self._partition(tuple(layout.sizes))
             events = layout.event_shapes if self._blocks is None else [[size] for size in partition.sizes]
-            correlations = self._correlations(tuple(partition.sizes))
-            self._separations[key] = _ScaledBlocks(self._log_scale_fn, partition, events, correlations)
+            shapes = self._block_shapes(tuple(partition.sizes))
+            self._separations[key] = _ScaledBlocks(self._log_scale_fn, partition, events, shapes)
         return self._separations[key]
 
     def _log_scales(self, layout: StateLayout, position: tf.Tensor) -> list[tf.Tensor]:
@@ -184,65 +190,109 @@ class SeparableMetric(Metric):
             )
         return Partition(self._blocks)
 
-    def _correlations(self, sizes: tuple[int, ...]) -> list[Correlation]:
+    def _block_shapes(self, sizes: tuple[int, ...]) -> list[BlockShape]:
         """One for each block, of these sizes."""
-        if sizes not in self._factored:
-            given = [None] * len(sizes) if self._correlation is None else list(self._correlation)
-            if len(given) != len(sizes):
-                raise ValueError(f'`correlation` must have an entry for each of {len(sizes)} blocks, got {len(given)}.')
-            self._factored[sizes] = [
-                correlation_of(f'correlation[{b}]', value, size)
-                for b, (value, size) in enumerate(zip(given, sizes, strict=True))
+        if sizes not in self._shapes:
+            correlations, directions = (
+                self._for_each_block(name, given, sizes)
+                for name, given in (('correlation', self._correlation), ('directions', self._directions))
+            )
+            self._shapes[sizes] = [
+                BlockShape(
+                    correlation_of(f'correlation[{b}]', correlations[b], size),
+                    directions_of(f'directions[{b}]', directions[b], size),
+                )
+                for b, size in enumerate(sizes)
             ]
-        return self._factored[sizes]
+        return self._shapes[sizes]
+
+    @staticmethod
+    def _for_each_block(name: str, given: Sequence[Any] | None, sizes: tuple[int, ...]) -> list[Any]:
+        if given is not None and len(given) != len(sizes):
+            raise ValueError(f'`{name}` must have an entry for each of {len(sizes)} blocks, got {len(given)}.')
+        return [None] * len(sizes) if given is None else list(given)
+
+
+class BlockShape(NamedTuple):
+    """What of `G_b = W' S C S W` does not depend on the position: C and W, of which one at least is the identity."""
+
+    correlation: Correlation
+    directions: Directions = coordinate_directions()
+
+    @property
+    def half_log_det(self) -> Any:
+        """Of `W' C W`."""
+        return self.correlation.half_log_det + self.directions.log_det
+
+    def solve(self, scale: tf.Tensor, covector: tf.Tensor) -> tf.Tensor:
+        """`G^-1 p`, where S is the inverse of `scale`."""
+        components = self.directions.covector_components(covector)
+        return self.directions.vector(scale * self.correlation.solve(scale * components))
+
+    def multiply(self, scale: tf.Tensor, vector: tf.Tensor) -> tf.Tensor:
+        """`G v`."""
+        components = self.directions.components(vector)
+        return self.directions.covector(self.correlation.multiply(components / scale) / scale)
+
+    def sqrt_multiply(self, scale: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        """A covector with covariance G, of standard normal noise."""
+        return self.directions.covector(self.correlation.sqrt_multiply(noise) / scale)
+
+    def diagonal(self, scale: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+        """Of G, shaped like a vector."""
+        return self.directions.diagonal(self.correlation.diagonal(like) / tf.square(scale))
+
+    def scale_cotangent(self, scale: tf.Tensor, covector: tf.Tensor) -> tf.Tensor:
+        """Of `1/2 log det G + 1/2 p' G^-1 p` with respect to log scales: `u (C^-1 u) - 1`, `u = S^-1 W^-T p`."""
+        components = scale * self.directions.covector_components(covector)
+        return components * self.correlation.solve(components) - 1.0
 
 
 class SeparableFactor(Factor):
-    """`G = blockdiag(S_b C_b S_b)` with `S_b = diag(exp(-log_scale_b))`. O(D), and O(d_b^2) for a dense C_b.
+    """`G = blockdiag(W_b' S_b C_b S_b W_b)` with `S_b = diag(exp(-log_scale_b))`. O(D), and O(d_b^2) for dense C_b or W_b.
 
     Args:
       log_scales: `[batch..., d_b]` for each block.
       partition: of the flat coordinates.
-      correlations: one for each block.
+      shapes: one for each block.
     """
 
-    def __init__(self, log_scales: list[tf.Tensor], partition: Partition, correlations: list[Correlation]):
+    def __init__(self, log_scales: list[tf.Tensor], partition: Partition, shapes: list[BlockShape]):
         self._scales = [tf.exp(log_scale) for log_scale in log_scales]
         self._partition = partition
-        self._correlations = correlations
-        constant = sum(correlation.half_log_det for correlation in correlations)
+        self._shapes = shapes
+        constant = sum(shape.half_log_det for shape in shapes)
         self.half_log_det = constant - tf.add_n([tf.reduce_sum(log_scale, axis=-1) for log_scale in log_scales])
 
     def diagonal(self, like: tf.Tensor) -> tf.Tensor:
-        return self._each(lambda one, scale, correlation: correlation.diagonal(one) / tf.square(scale), tf.ones_like(like))
+        return self._each(lambda one, scale, shape: shape.diagonal(scale, one), tf.ones_like(like))
 
     def solve(self, covector: tf.Tensor) -> tf.Tensor:
-        return self._each(lambda p, scale, correlation: scale * correlation.solve(scale * p), covector)
+        return self._each(lambda p, scale, shape: shape.solve(scale, p), covector)
 
     def multiply(self, vector: tf.Tensor) -> tf.Tensor:
-        return self._each(lambda v, scale, correlation: correlation.multiply(v / scale) / scale, vector)
+        return self._each(lambda v, scale, shape: shape.multiply(scale, v), vector)
 
     def sqrt_multiply(self, noise: tf.Tensor) -> tf.Tensor:
-        return self._each(lambda z, scale, correlation: correlation.sqrt_multiply(z) / scale, noise)
+        return self._each(lambda z, scale, shape: shape.sqrt_multiply(scale, z), noise)
 
     def energy_cotangent(self, covector: tf.Tensor) -> list[tf.Tensor]:
-        """`u (C^-1 u) - 1` with `u = S^-1 p`, for each block's log scales."""
-        blocks = zip(self._partition.split(covector), self._scales, self._correlations, strict=True)
-        return [p * scale * correlation.solve(p * scale) - 1.0 for p, scale, correlation in blocks]
+        blocks = zip(self._partition.split(covector), self._scales, self._shapes, strict=True)
+        return [shape.scale_cotangent(scale, p) for p, scale, shape in blocks]
 
-    def _each(self, fn: Callable[[tf.Tensor, tf.Tensor, Correlation], tf.Tensor], flat: tf.Tensor) -> tf.Tensor:
-        blocks = zip(self._partition.split(flat), self._scales, self._correlations, strict=True)
+    def _each(self, fn: Callable[[tf.Tensor, tf.Tensor, BlockShape], tf.Tensor], flat: tf.Tensor) -> tf.Tensor:
+        blocks = zip(self._partition.split(flat), self._scales, self._shapes, strict=True)
         return self._partition.join([fn(*block) for block in blocks])
 
 
 class _ScaledBlocks(Separation):
-    """The kinetic energies `K_b = -sum log_scale_b + 1/2 u' C_b^-1 u` with `u = exp(log_scale_b) p_b`.
+    """The kinetic energies `K_b = -sum log_scale_b + 1/2 u' C_b^-1 u` with `u = exp(log_scale_b) W_b^-T p_b`.
 
     Args:
       log_scale_fn: as `SeparableMetric` takes it.
       partition: of the flat coordinates.
       event_shapes: in which the function takes each block.
-      correlations: one for each block.
+      shapes: one for each block.
     """
 
     def __init__(
@@ -250,12 +300,12 @@ class _ScaledBlocks(Separation):
         log_scale_fn: _LogScaleFn,
         partition: Partition,
         event_shapes: Sequence[Sequence[int]],
-        correlations: list[Correlation],
+        shapes: list[BlockShape],
     ):
         self.partition = partition
         self._log_scale_fn = log_scale_fn
         self._event_shapes = event_shapes
-        self._correlations = correlations
+        self._shapes = shapes
         self._groups: list[list[int]] | None = None
 
     def log_scales(self, group: Sequence[int], positions: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -327,11 +377,13 @@ class _ScaledBlocks(Separation):
             log_scales = self.log_scales(group, positions)
         velocities, varying, cotangents = [], [], []
         for b, log_scale in zip(group, log_scales, strict=True):
-            velocity = self._velocity(b, log_scale, momenta[b])
-            velocities.append(velocity)
+            directions = self._shapes[b].directions
+            momentum = directions.covector_components(momenta[b])
+            velocity = self._velocity(b, log_scale, momentum)
+            velocities.append(directions.vector(velocity))
             if log_scale.shape.rank > 0:  # a number has no derivative
                 varying.append(log_scale)
-                cotangents.append(_scale_cotangent(momenta[b], velocity, log_scale))
+                cotangents.append(_scale_cotangent(momentum, velocity, log_scale))
         # None where a group has nothing to do with a block: constant scales cost no derivative.
         pulls = [None] * len(positions)
         if varying:
@@ -339,8 +391,8 @@ class _ScaledBlocks(Separation):
         return KineticTerms(velocities, pulls)
 
     def _velocity(self, block: int, log_scale: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
-        """`S^-1 C^-1 S^-1 p` of a block. A scale that all coordinates share commutes with C."""
-        solve = self._correlations[block].solve
+        """`S^-1 C^-1 S^-1 p` of a block, in its directions. A scale that all of them share commutes with C."""
+        solve = self._shapes[block].correlation.solve
         if log_scale.shape.rank == 0 or log_scale.shape[-1] == 1:
             return tf.exp(2.0 * log_scale) * solve(momentum)
         scale = tf.exp(log_scale)
@@ -384,6 +436,15 @@ def _scale_cotangent(momentum: tf.Tensor, velocity: tf.Tensor, log_scale: tf.Ten
         return tf.reduce_sum(products, axis=-1, keepdims=True) - float(products.shape[-1])
     _, axes = tf.raw_ops.BroadcastGradientArgs(s0=tf.shape(products), s1=tf.shape(log_scale))
     return tf.reshape(tf.reduce_sum(products - 1.0, axis=axes), tf.shape(log_scale))
+
+
+def _check_matrices(name: str, given: Any) -> None:
+    """Raises unless it is None or a list with None or a finite matrix for each block."""
+    if given is not None and not (is_list_like(given) and given):
+        raise TypeError(f'`{name}` must be None or a list with one entry per block, got {shown(given)}.')
+    for b, entry in enumerate(given or ()):
+        if entry is not None:
+            check_finite_array(f'{name}[{b}]', entry, 2, 'None or a matrix')
 
 
 def _checked_blocks(blocks: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -145,6 +145,7 @@ class AutomaticRun(Run):
         described = {
             'blocks': structure.blocks,
             'setters': structure.setters,
+            'has_directions': structure.has_directions,
             'exponents': [[*key, value] for key, value in tuned.fit.exponents.items()],
             'gain': tuned.fit.gain,
             'residual': tuned.fit.residual,
@@ -165,7 +166,8 @@ class AutomaticRun(Run):
 def _restored(saved: dict[str, np.ndarray]) -> Tuned:
     """The inverse of `_saved`."""
     described = json.loads(str(saved['tuned']))
-    structure = ScaleStructure(*[tuple(map(tuple, described[key])) for key in ('blocks', 'setters')])
+    blocks, setters = (tuple(map(tuple, described[key])) for key in ('blocks', 'setters'))
+    structure = ScaleStructure(blocks, setters, tuple(described['has_directions']))
     where = described['residual_coordinates']
     fit = Fit(
         structure,
