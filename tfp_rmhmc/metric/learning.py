@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_rmhmc.metric.learned import ScaleStructure
+from tfp_rmhmc.metric.pencil import parameters_along_directions
 from tfp_rmhmc.metric.regression import Array, gamma_regression, log_precisions
-from tfp_rmhmc.metric.unmixing import unmixed
 
 __all__ = ['LEAST_GAIN', 'MAX_DENSE', 'MAX_LEARNED', 'Fit', 'diagonal_fit', 'fit_metric', 'normal_scores']
 
@@ -43,8 +43,8 @@ _TRIMMED = 0.02  # share of draws at each end that a mean of log densities leave
 # Shares by which correlations of a constant metric may be shrunk; 1 is a diagonal metric.
 _SHRINKAGES = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3, 1e-5, 0.0)
 _LEAST_EIGENVALUE = 1e-13  # of a covariance, by its largest
-# Shares of correlation that are left out where directions are found, of which held-out scores choose one.
-_SHRINKAGES_OF_DIRECTIONS = (0.1, 0.001)
+# Penalties of the regression that finds directions, of which held-out scores choose one.
+_RIDGES_OF_DIRECTIONS = (1e-8, 1e-2)
 # Where scales vary so do correlations, as a rule, and a constant one is least right in the directions that it calls
 # loosest. Measured on the volatility model: 4 to 6 effective samples per 1,000 gradients in place of 1 to 2.
 _LEAST_SHRINKAGE = 0.1
@@ -99,18 +99,18 @@ def fit_metric(draws: Array, scores: Array, learns_scales: bool = True) -> Fit:
         candidates = _candidates(*_who_sets_whose_scale(sample))
         folds = sample.folds()
         for candidate in candidates:
-            gain, error = _held_out_gain(folds, candidate, nobody)
-            least = min(LEAST_GAIN, max(_LEAST_CERTAIN_GAIN, _LEAST_SIGNIFICANCE * error))
-            if gain > max(best_gain, least):
+            gain, is_enough = _held_out_gain(folds, candidate, None, nobody)
+            if is_enough and gain > best_gain:
                 best, best_gain = candidate, gain
     if best is nobody:
         blocks = [_constant_block(sample)]
         exponents = {}
     else:
-        shrinkage, best_gain = _best_shrinkage(folds, best, best_gain)
+        ridge, gain = _best_directions(folds, best)
+        best_gain += gain
         # What is said of scales is of coordinates, which a user knows, also where the metric has directions.
         exponents = _exponents(_fitted(sample, best))
-        blocks = _fitted(sample, best, shrinkage)
+        blocks = _fitted(sample, best, ridge)
     residual, coordinates = _residual(sample, blocks)
     return Fit(_structure(blocks), [b.parameters for b in blocks], exponents, best_gain, residual, coordinates)
 
@@ -282,28 +282,29 @@ def _may_have_directions(members: Sequence[int], setters: Sequence[int]) -> bool
     return 1 < len(members) <= _MAX_DIRECTIONS and 0 < len(setters) <= _MAX_SETTERS
 
 
-def _best_shrinkage(folds: list[tuple[_Sample, _Sample]], setters: _Setters, gain: float) -> tuple[float | None, float]:
-    """With how much shrinkage directions describe held-out scores best, or None where coordinates do better; the gain."""
-    best: float | None = None
+def _best_directions(folds: list[tuple[_Sample, _Sample]], setters: _Setters) -> tuple[float | None, float]:
+    """The ridge with which directions describe held-out scores best, and the gain; None where coordinates are as good."""
+    best, best_gain = None, 0.0
     blocks = [(members, {s for i in members for s in setters[i]}) for members in _colours(setters)]
     if any(_may_have_directions(members, sorted(chosen)) for members, chosen in blocks):
-        for shrinkage in _SHRINKAGES_OF_DIRECTIONS:
-            found, _ = _held_out_gain(folds, setters, [()] * len(setters), shrinkage)
-            if found > gain:
-                best, gain = shrinkage, found
-    return best, gain
+        for ridge in _RIDGES_OF_DIRECTIONS:
+            gain, is_enough = _held_out_gain(folds, setters, ridge, setters)
+            if is_enough and gain > best_gain:
+                best, best_gain = ridge, gain
+    return best, best_gain
 
 
-def _fitted(sample: _Sample, setters: _Setters, shrinkage: float | None = None) -> list[_Block]:
-    """The blocks of a structure, with scales and correlations fitted; with directions if a shrinkage of them is given."""
+def _fitted(sample: _Sample, setters: _Setters, ridge: float | None = None) -> list[_Block]:
+    """The blocks of a structure, with scales and correlations fitted; along directions if a ridge for them is given."""
     blocks = []
     for members in _colours(setters):
         chosen = tuple(sorted({s for i in members for s in setters[i]}))
         columns, squares = list(members), np.square(sample.scores[:, list(members)])
         parameters: dict[str, Array] = {'c': np.log(np.mean(squares, axis=0) + 1e-300)}
-        if shrinkage is not None and _may_have_directions(members, chosen):
-            found = unmixed(sample.draws[:, list(chosen)], sample.scores[:, columns], shrinkage)
-            blocks.append(_Block(members, chosen, found))
+        if ridge is not None and _may_have_directions(members, chosen):
+            of_members = sample.draws[:, columns], sample.scores[:, columns]
+            parameters = parameters_along_directions(sample.draws[:, list(chosen)], *of_members, ridge)
+            blocks.append(_Block(members, chosen, parameters))
             continue
         if chosen:
             mask = np.array([[s in setters[i] for i in members] for s in chosen], float)
@@ -412,21 +413,23 @@ def _log_densities(sample: _Sample, blocks: Sequence[_Block]) -> Array:
 
 
 def _held_out_gain(
-    folds: list[tuple[_Sample, _Sample]], setters: _Setters, others: _Setters, shrinkage: float | None = None
-) -> tuple[float, float]:
+    folds: list[tuple[_Sample, _Sample]], setters: _Setters, ridge: float | None, others: _Setters
+) -> tuple[float, bool]:
     """By how much one structure describes held-out scores better than another, for each draw: a trimmed mean.
 
-    And its standard error, with the draws taken to be as far from independent as `_MAX_TIME` says.
+    And whether it is enough: a gain of `LEAST_GAIN`, or a smaller one that is certain, with the draws taken to be as far
+    from independent as `_MAX_TIME` says.
     """
     gains = np.concatenate(
         [
-            _log_densities(judged, _fitted(fitted, setters, shrinkage)) - _log_densities(judged, _fitted(fitted, others))
+            _log_densities(judged, _fitted(fitted, setters, ridge)) - _log_densities(judged, _fitted(fitted, others))
             for fitted, judged in folds
         ]
     )
     low, high = np.quantile(gains, [_TRIMMED, 1.0 - _TRIMMED])
     error = float(np.std(np.clip(gains, low, high)) * np.sqrt(_MAX_TIME / len(gains)))
-    return _trimmed_mean(gains), error
+    gain = _trimmed_mean(gains)
+    return gain, gain > min(LEAST_GAIN, max(_LEAST_CERTAIN_GAIN, _LEAST_SIGNIFICANCE * error))
 
 
 def _trimmed_mean(values: Array) -> float:

@@ -20,7 +20,7 @@ _CONSTANT_SHARE, _NO_CONSTANT_SHARE = -3.0, -6.0
 def log_precisions(parameters: dict[str, Array], values: Array) -> Array:
     """`log(exp(c_i) + exp(a_i + sum_s w_si q_s))` at the setters' values `[n, S]`: `[n, d]`; constant without setters.
 
-    With a `mixture` M the log of `sum_j M_ij (exp(c_j) + exp(a_j + ...))`, see `tfp_rmhmc.metric.unmixing`.
+    With a `mixture` M the log of `sum_j M_ij (exp(c_j) + exp(a_j + ...))`, see `tfp_rmhmc.metric.pencil`.
     """
     c = parameters['c']
     if values.shape[1] == 0:
