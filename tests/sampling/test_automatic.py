@@ -10,7 +10,7 @@ import tfp_rmhmc as rm
 from tests import targets
 from tfp_rmhmc.sampling.automatic import AutomaticRun
 from tfp_rmhmc.sampling.engine import Stretch, Tuning
-from tfp_rmhmc.sampling.warmup import _best_multiple, _transitions_per_draw
+from tfp_rmhmc.sampling.warmup import _best_length, _Jumps, _transitions_per_draw
 
 tfd = tfp.distributions
 # Short warm-ups and few draws: what they are warned of is right, and not what is tested here.
@@ -155,9 +155,28 @@ def test_the_ladder_takes_the_best_length(rng):
     rho = np.array([0.95, 0.2, 0.15])[rungs]
     before = rng.standard_normal((n, 1, 1))
     after = rho[:, None, None] * before + np.sqrt(1 - rho**2)[:, None, None] * rng.standard_normal((n, 1, 1))
-    assert _best_multiple(before, after, rungs, 10.0 * multiples[rungs], multiples) == 1.0
+    lengths = 8.0 * multiples[rungs]
+    assert _best_length([_Jumps(before, after, lengths)], 0.1, 1.0, 100.0) == pytest.approx(8.0)
     stuck = np.where((rungs == 1)[:, None, None], before, after)  # a rung that is always rejected
-    assert _best_multiple(before, stuck, rungs, 10.0 * multiples[rungs], multiples) != 1.0
+    assert _best_length([_Jumps(before, stuck, lengths)], 0.1, 1.0, 100.0) != pytest.approx(8.0)
+    assert _best_length([_Jumps(before, after, lengths)], 0.1, 10.0, 100.0) == 10.0
+
+
+def test_windows_are_pooled_and_what_is_far_is_left_out(rng):
+    """A parabola between the rungs; lengths that were tried far away have no say."""
+
+    def piece(lengths, worth):
+        lengths = np.tile(lengths, 2000)
+        rho = (1.0 - worth(lengths)) / (1.0 + worth(lengths))
+        before = rng.standard_normal((len(lengths), 1, 1))
+        after = rho[:, None, None] * before + np.sqrt(1 - rho**2)[:, None, None] * rng.standard_normal(before.shape)
+        return _Jumps(before, after, lengths)
+
+    # Efficiency, worth by length, has its top at 11.
+    worth = lambda lengths: 0.6 * (lengths / 11.0) * np.exp(-np.square(np.log(lengths / 11.0)))
+    far = piece(np.array([64.0, 128.0]), lambda lengths: np.full(len(lengths), 0.99))
+    pieces = [far, piece(np.array([5.0, 10.0, 20.0]), worth), piece(8.0 * 2.0 ** np.array([-1, -0.5, 0, 0.5, 1]), worth)]
+    assert _best_length(pieces, 1e-3, 1.0, 100.0) == pytest.approx(11.0, rel=0.15)
 
 
 def test_draws_of_a_slow_coordinate_are_several_transitions_apart(rng):
@@ -167,10 +186,16 @@ def test_draws_of_a_slow_coordinate_are_several_transitions_apart(rng):
             noise[t] = rho * noise[t - 1] + np.sqrt(1.0 - rho**2) * noise[t]
         return noise
 
-    assert _transitions_per_draw(chain(0.0)) == 1
-    assert 2 <= _transitions_per_draw(np.concatenate([chain(0.8), chain(0.0)], axis=-1)) <= 4  # a draw is worth 1/9
-    assert _transitions_per_draw(chain(0.99)) == 5
-    assert _transitions_per_draw(np.zeros((400, 4, 2))) == 1  # nothing moves, which is not for this to mend
+    def needed(states):
+        return _transitions_per_draw(_Jumps(states[:-1], states[1:], np.ones(len(states) - 1)))
+
+    assert needed(chain(0.0)) == 1
+    assert 2 <= needed(np.concatenate([chain(0.8), chain(0.0)], axis=-1)) <= 4  # a draw is worth 1/9
+    assert needed(chain(0.99)) == 5
+    lingering = chain(0.3)
+    lingering[:60, 0] += 3.0  # one chain is elsewhere for a while: not a reason to be slow for ever
+    assert needed(lingering) <= 2
+    assert needed(np.zeros((400, 4, 2))) == 1  # nothing moves, which is not for this to mend
 
 
 def test_several_transitions_as_one_cost_what_they_cost_together():

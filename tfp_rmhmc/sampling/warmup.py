@@ -19,6 +19,7 @@ STRETCH = 50  # transitions of a program
 # Trajectory lengths that are tried, as multiples of the present one.
 _COARSE, _FINE = (0.5, 1.0, 2.0), (0.5, 2.0**-0.5, 1.0, 2.0**0.5, 2.0)
 _MAX_COORDINATES = 500  # that the length is tuned by
+_NEAR = np.log(2.2)  # how far from each other, in logarithms, lengths are compared
 _MAX_KEPT = 10**8  # numbers of draws that are kept for learning
 _LEAST_DRAWS, _LEAST_MOVED = 20, 0.1  # below which nothing is learned from a window
 _INITIAL_STEP, _INITIAL_LENGTH = 0.1, 6.0
@@ -121,7 +122,7 @@ def warm_up(
     traces: list[dict[str, np.ndarray]] = []
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     first, is_settled = 0, False
-    with_final_metric: list[np.ndarray] = []
+    with_final_metric: list[_Jumps] = []
     plan = [(w, num_burnin, True) for w in _BURN_IN] + [(w, num_adaptation, False) for w in _LEARNING]
     for window, total, is_burnin in plan:
         num = round(window.share * total)
@@ -131,33 +132,32 @@ def warm_up(
         multiples = np.array(window.ladder if trajectory_length is None else (1.0,))
         stretches: list[Stretch] = []
         before: list[np.ndarray] = []
-        rungs: list[np.ndarray] = []
+        tried: list[np.ndarray] = []
         for done in range(0, num, STRETCH):
             count = min(STRETCH, num - done)
-            rung = np.arange(done, done + count) % len(multiples)
             # In the burn-in a trajectory has some ten steps, whatever their size.
-            lengths = np.full(count, 1e9) if is_burnin else length * multiples[rung]
+            ladder = length * multiples[np.arange(done, done + count) % len(multiples)]
+            lengths = np.full(count, 1e9) if is_burnin else ladder
             most = min(window.max_steps, 8 + dimension // 4) if is_burnin else window.max_steps
             stretch = engine.run(state, fit.parameters, tuning, lengths, first, seed, True, most)
             before.append(np.concatenate([_flat(state)[None], stretch.flat[:-1]]))
             state, tuning, first = [part[-1] for part in stretch.states], stretch.tuning, first + count
             if stretch.scores.size * (len(stretches) + 1) > _MAX_KEPT:  # very many coordinates: the newest have to do
-                stretches, before, rungs = [], before[-1:], []
+                stretches, before, tried = [], before[-1:], []
             stretches.append(stretch)
-            rungs.append(rung)
+            tried.append(lengths)
             traces.append(stretch.trace)
             show('burn-in' if is_burnin else 'learning' if window.learns else 'tuning', stretch)
         flat, scores = (np.concatenate(x) for x in ([s.flat for s in stretches], [s.scores for s in stretches]))
-        if window.finds_length and trajectory_length is None:
-            skipped = len(flat) // 5 if window.learns else 0  # while the step size was found
-            steps = np.concatenate([s.trace['n_steps'][:, 0] for s in stretches])
-            jumps = (np.concatenate(before)[skipped:], flat[skipped:])
-            best = _best_multiple(*jumps, np.concatenate(rungs)[skipped:], steps[skipped:], multiples)
-            least = _LEAST_LENGTH_OF_LEARNING if window.learns else _RANGE_OF_LENGTHS[0]
-            length = float(np.clip(length * best, least, _RANGE_OF_LENGTHS[1]))
-        if not window.learns:
-            with_final_metric.append(flat)
-        else:
+        if window.finds_length:
+            skipped = 0 if with_final_metric else len(flat) // 5  # while the step size was found
+            newest = _Jumps.of(*(np.concatenate(x)[skipped:] for x in (before, [flat], tried)))
+            if not window.learns:
+                with_final_metric.append(newest)
+            if trajectory_length is None:
+                least = _LEAST_LENGTH_OF_LEARNING if window.learns else _RANGE_OF_LENGTHS[0]
+                length = _best_length(with_final_metric or [newest], tuning.step_size, least, _RANGE_OF_LENGTHS[1])
+        if window.learns:
             # The newer two thirds of what was seen in the burn-in, or after it.
             kept = [*kept, (flat, scores)] if flat.size < _MAX_KEPT // 4 else [(flat, scores)]
             draws, gradients = (np.concatenate(x) for x in zip(*kept, strict=True))
@@ -171,7 +171,7 @@ def warm_up(
             tuning = Tuning.begin(0.5 * min(1.0, max(0.2, dimension**-0.25)))
     merged = {key: np.concatenate([t[key] for t in traces]) for key in traces[0]} if traces else {}
     num_gradients = int(sum(t['n_steps'].sum() for t in traces))
-    per_draw = _transitions_per_draw(np.concatenate(with_final_metric)) if with_final_metric else 1
+    per_draw = _transitions_per_draw(with_final_metric[-1]) if with_final_metric else 1
     return Tuned(state, fit, tuning.step_size, length, per_draw, num_gradients, merged)
 
 
@@ -206,49 +206,81 @@ def _learned(draws: np.ndarray, scores: np.ndarray, kind: str, previous: Fit) ->
         return previous
 
 
-def _best_multiple(
-    before: np.ndarray, after: np.ndarray, rungs: np.ndarray, steps: np.ndarray, multiples: np.ndarray
-) -> float:
-    """The multiple of the length at which the worst coordinate mixes best for its steps.
+class _Jumps(NamedTuple):
+    """Transitions whose efficiency is to be compared.
 
-    With z the coordinate's normal scores, ranked over all rungs together,
+    Attributes:
+      before, after: states around each, `[n, chains, D]`, of some hundred coordinates, which tell enough.
+      lengths: mean integration time of each, `[n]`.
+    """
 
-        1 - rho_i = 1/2 mean (z_after - z_before)^2,       efficiency = min_i (1 - rho_i) / (1 + rho_i) / mean steps
+    before: np.ndarray
+    after: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, before: np.ndarray, after: np.ndarray, lengths: np.ndarray) -> _Jumps:
+        """From states of all coordinates."""
+        columns = np.unique(np.linspace(0, after.shape[-1] - 1, _MAX_COORDINATES).astype(int))
+        return cls(before[..., columns], after[..., columns], lengths)
+
+
+def _best_length(pieces: list[_Jumps], step_size: float, least: float, most: float) -> float:
+    """The mean length at which the worst coordinate mixes best for its steps.
+
+    With z the coordinate's normal scores, ranked over all lengths together,
+
+        1 - rho_i = 1/2 mean (z_after - z_before)^2,       efficiency = min_i (1 - rho_i) / (1 + rho_i) / steps
 
     Args:
-      before, after: states around each transition, `[n, chains, D]`.
-      rungs: on which each was, `[n]`.
-      steps: that it took, `[n]`.
-      multiples: of the length, one for each rung.
+      pieces: transitions with one metric, the newest last.
+      step_size: with which lengths will be made of steps.
+      least, most: the range of lengths that may be found.
     """
-    # Some hundred coordinates tell enough.
-    columns = np.unique(np.linspace(0, after.shape[-1] - 1, _MAX_COORDINATES).astype(int))
-    before, after = before[..., columns], after[..., columns]
-    n, chains, dimension = after.shape
-    both = np.concatenate([before, after]).reshape(-1, dimension)
-    z = normal_scores(both).reshape(2, n, chains, dimension)
-    # Equal values, of rejected proposals, must have equal scores.
-    jumps = np.where(before == after, 0.0, np.square(z[1] - z[0]))
-    efficiencies = np.full(len(multiples), np.nan)
-    for rung in range(len(multiples)):
-        on = rungs == rung
-        if on.any():
-            rho = np.clip(1.0 - 0.5 * jumps[on].mean(axis=(0, 1)), _LEAST_CORRELATION, _MOST_CORRELATION)
-            efficiencies[rung] = np.min((1.0 - rho) / (1.0 + rho)) / steps[on].mean()
-    if len(multiples) >= 4 and np.all(efficiencies > 0.0):
+    before, after, lengths = (np.concatenate(x) for x in zip(*pieces, strict=True))
+    # A parabola is right near its top only: what is far from the newest lengths was tried before more was known.
+    is_near = np.abs(np.log(lengths / np.median(pieces[-1].lengths))) < _NEAR
+    before, after, lengths = before[is_near], after[is_near], lengths[is_near]
+    squares = _squared_jumps(before, after)
+    rungs, rung_of = np.unique(np.round(2.0 * np.log2(lengths)), return_inverse=True)  # steps of sqrt 2
+    counts, tried, efficiencies = np.bincount(rung_of), np.empty(len(rungs)), np.empty(len(rungs))
+    for rung in range(len(rungs)):
+        on = rung_of == rung
+        tried[rung] = np.exp(np.mean(np.log(lengths[on])))
+        efficiencies[rung] = _least_worth(squares[on]) / (tried[rung] / step_size + 0.5)
+    if len(rungs) >= 4:
         # Between the rungs of a fine ladder, by a parabola through all of them: one rung alone is noisy.
-        curvature, slope, _ = np.polyfit(np.log(multiples), np.log(efficiencies), 2)
+        curvature, slope, _ = np.polyfit(np.log(tried), np.log(efficiencies), 2, w=np.sqrt(counts))
         if curvature < 0.0:
-            return float(np.clip(np.exp(-0.5 * slope / curvature), multiples[0], multiples[-1]))
-    return float(multiples[int(np.nanargmax(efficiencies))])
+            return float(np.clip(np.exp(-0.5 * slope / curvature), max(least, tried[0]), min(most, tried[-1])))
+    return float(np.clip(tried[int(np.argmax(efficiencies))], least, most))
 
 
-def _transitions_per_draw(flat: np.ndarray) -> int:
+def _squared_jumps(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Of normal scores, ranked over all states together, `[n, chains, D]`."""
+    both = np.stack([before, after])
+    z = normal_scores(both.reshape(-1, both.shape[-1])).reshape(both.shape)
+    # Equal values, of rejected proposals, must have equal scores.
+    return np.where(before == after, 0.0, np.square(z[1] - z[0]))
+
+
+def _least_worth(squared_jumps: np.ndarray) -> float:
+    """Of the coordinates, `min_i (1 - rho_i) / (1 + rho_i)`: what a draw is worth if correlations fall exponentially."""
+    rho = np.clip(1.0 - 0.5 * squared_jumps.mean(axis=(0, 1)), _LEAST_CORRELATION, _MOST_CORRELATION)
+    return float(np.min((1.0 - rho) / (1.0 + rho)))
+
+
+def _transitions_per_draw(jumps: _Jumps) -> int:
     """So many that a draw of the worst coordinate is worth a good part of an independent one.
 
+    What it is worth is between two estimates: the effective sample size of some hundred draws is too small whenever one of
+    them lingers somewhere, and that of neighbouring draws alone does not see what changes slowly.
+
     Args:
-      flat: states with the final metric, `[n, chains, D]`, and lengths around the final one.
+      jumps: with the final metric and step size, and lengths around the final one.
     """
-    num, chains, _ = flat.shape
-    worth = least_bulk_ess([flat[..., :_MAX_COORDINATES]]) / (num * chains)
+    num, chains, _ = jumps.after.shape
+    worth = np.sqrt(
+        least_bulk_ess([jumps.after]) / (num * chains) * _least_worth(_squared_jumps(jumps.before, jumps.after))
+    )
     return int(np.clip(round(_LEAST_WORTH / worth), 1, _MAX_TRANSITIONS_PER_DRAW)) if worth > 0.0 else 1
