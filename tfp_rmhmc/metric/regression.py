@@ -13,8 +13,10 @@ Array = NDArray[np.floating[Any]]
 
 # Penalty of the regression on standardised coordinates, and on the distance of the constant term from its first guess.
 _RIDGE, _RIDGE_OF_CONSTANT = 1e-3, 3e-4
-# Log of the constant term's share of the mean precision: where the fit begins, and to what it is drawn without evidence.
+# Log of the constant term's share of the mean precision: where the fit begins, and to what it is drawn first.
 _CONSTANT_SHARE, _NO_CONSTANT_SHARE = -3.0, -6.0
+# To what it is drawn in the end, without evidence: by so much, in logarithms, below this quantile of the varying term.
+_BELOW_LEAST, _LEAST_SEEN = -1.0, 0.01
 
 
 def log_precisions(parameters: dict[str, Array], values: Array) -> Array:
@@ -52,8 +54,22 @@ def gamma_regression(values: Array, squares: Array, mask: Array) -> dict[str, Ar
     counts = np.take_along_axis(mask, order, axis=0)
     features = ((values - mean) / deviation)[:, order] * counts  # [n, most, d]
     theta = np.concatenate([np.full((1, d), -0.05), np.full((1, d), _CONSTANT_SHARE), np.zeros((most, d))])
+    target = np.concatenate([np.zeros((1, d)), np.full((1, d), _NO_CONSTANT_SHARE), np.zeros((most, d))])
+    theta = _scored(features, relative, theta, target)
+    # Draws do not tell a constant term from none if it is smaller than all varying ones that they have seen.
+    varying = theta[0] + np.einsum('nkd,kd->nd', features, theta[2:])
+    target[1] = np.quantile(varying, _LEAST_SEEN, axis=0) + _BELOW_LEAST
+    theta = _scored(features, relative, theta, target)
+    w = np.zeros((num_setters, d))
+    np.put_along_axis(w, order, theta[2:] * counts, axis=0)
+    w /= deviation[:, None]
+    return {'c': base + theta[1], 'a': base + theta[0] - mean @ w, 'w': w}
+
+
+def _scored(features: Array, relative: Array, theta: Array, target: Array) -> Array:
+    """Fisher scoring from `theta`, with a ridge to `target`, both `[2 + k, d]`: the varying term, the constant, slopes."""
+    num, most, d = features.shape
     penalty = 2.0 * np.concatenate([[0.0, _RIDGE_OF_CONSTANT], np.full(most, _RIDGE)])
-    target = np.concatenate([[0.0, _NO_CONSTANT_SHARE], np.zeros(most)])[:, None]
 
     def evaluate(theta: Array) -> tuple[Array, Array, Array]:
         varying = theta[0] + np.einsum('nkd,kd->nd', features, theta[2:])
@@ -65,9 +81,9 @@ def gamma_regression(values: Array, squares: Array, mask: Array) -> dict[str, Ar
     damping = np.full(d, 1e-3)
     for _ in range(60):
         slopes = np.concatenate([share[:, None], 1.0 - share[:, None], share[:, None] * features], axis=1)  # [n, P, d]
-        weights = 0.5 * (1.0 - relative * np.exp(-eta)) / len(values)
+        weights = 0.5 * (1.0 - relative * np.exp(-eta)) / num
         gradient = np.einsum('nd,npd->pd', weights, slopes) + penalty[:, None] * (theta - target)
-        information = 0.5 * np.einsum('npd,nqd->dpq', slopes, slopes) / len(values)
+        information = 0.5 * np.einsum('npd,nqd->dpq', slopes, slopes) / num
         information += np.diag(penalty) + (damping + 1e-9)[:, None, None] * np.eye(len(penalty))
         step = np.linalg.solve(information, gradient.T[..., None])[..., 0].T
         proposed = theta - np.clip(step, -2.0, 2.0)
@@ -79,7 +95,4 @@ def gamma_regression(values: Array, squares: Array, mask: Array) -> dict[str, Ar
         damping = np.clip(np.where(better, 0.3 * damping, 10.0 * damping), 1e-6, 1e6)
         if np.all(change < 1e-8) and np.all(better | (damping >= 1e3)):
             break
-    w = np.zeros((num_setters, d))
-    np.put_along_axis(w, order, theta[2:] * counts, axis=0)
-    w /= deviation[:, None]
-    return {'c': base + theta[1], 'a': base + theta[0] - mean @ w, 'w': w}
+    return theta
