@@ -277,16 +277,16 @@ def _structure(blocks: Sequence[_Block]) -> ScaleStructure:
     )
 
 
-def _may_have_directions(members: Sequence[int], setters: Sequence[int]) -> bool:
-    """Whether all scales of a block may depend on all of its setters, as they do along directions."""
-    return 1 < len(members) <= _MAX_DIRECTIONS and 0 < len(setters) <= _MAX_SETTERS
+def _may_have_directions(members: Sequence[int], setters: _Setters) -> bool:
+    """Whether a block is small enough, and all of its scales that vary are set by the same coordinates."""
+    kinds = {setters[i] for i in members if setters[i]}
+    return 1 < len(members) <= _MAX_DIRECTIONS and len(kinds) == 1
 
 
 def _best_directions(folds: list[tuple[_Sample, _Sample]], setters: _Setters) -> tuple[float | None, float]:
     """The ridge with which directions describe held-out scores best, and the gain; None where coordinates are as good."""
     best, best_gain = None, 0.0
-    blocks = [(members, {s for i in members for s in setters[i]}) for members in _colours(setters)]
-    if any(_may_have_directions(members, sorted(chosen)) for members, chosen in blocks):
+    if any(_may_have_directions(members, setters) for members in _colours(setters)):
         for ridge in _RIDGES_OF_DIRECTIONS:
             gain, is_enough = _held_out_gain(folds, setters, ridge, setters)
             if is_enough and gain > best_gain:
@@ -301,7 +301,7 @@ def _fitted(sample: _Sample, setters: _Setters, ridge: float | None = None) -> l
         chosen = tuple(sorted({s for i in members for s in setters[i]}))
         columns, squares = list(members), np.square(sample.scores[:, list(members)])
         parameters: dict[str, Array] = {'c': np.log(np.mean(squares, axis=0) + 1e-300)}
-        if ridge is not None and _may_have_directions(members, chosen):
+        if ridge is not None and _may_have_directions(members, setters):
             of_members = sample.draws[:, columns], sample.scores[:, columns]
             parameters = parameters_along_directions(sample.draws[:, list(chosen)], *of_members, ridge)
             blocks.append(_Block(members, chosen, parameters))
