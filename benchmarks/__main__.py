@@ -12,6 +12,7 @@ import time
 
 BENCHMARKS = {
     'default': 'default',
+    'seeds': 'seeds',
     'step': 'step',
     'choice': 'choice',
     'ess': 'ess',

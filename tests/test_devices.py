@@ -184,13 +184,15 @@ def test_chains_with_defaults(kernel, mode):
 
 @DTYPES
 @MODES
-def test_the_engine_of_sample_posterior_with_a_learned_metric(mode, dtype):
-    """Two blocks, the second with a dense correlation and scales that the first sets."""
-    engine = Engine(targets.skewed, ScaleStructure(((0,), (1, 2)), ((), (0,)), (False, False)), 4, mode == 'xla', 0.8)
+@pytest.mark.parametrize('matrices', [('root', 'inverse'), ('directions', 'dual', 'mixture')])
+def test_the_engine_of_sample_posterior_with_a_learned_metric(matrices, mode, dtype):
+    """Two blocks, the second with a dense correlation or directions, and scales that the first sets."""
+    structure = ScaleStructure(((0,), (1, 2)), ((), (0,)), (False, 'directions' in matrices))
+    engine = Engine(targets.skewed, structure, 4, mode == 'xla')
     of = lambda *shape: tf.TensorSpec(shape, dtype)
-    second = {'c': of(2), 'a': of(2), 'w': of(1, 2), 'root': of(2, 2), 'inverse': of(2, 2)}
+    second = {'c': of(2), 'a': of(2), 'w': of(1, 2)} | {name: of(2, 2) for name in matrices}
     whole, truth = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.bool)
-    arguments = ([of(4, 3)], [{'c': of(1)}, second], Tuning(*[of()] * 5), of(4), whole, SEED, truth, of())
+    arguments = ([of(4, 3)], [{'c': of(1)}, second], Tuning(*[of()] * 6), of(4), whole, SEED, truth, of())
     assert host_operations(traced(engine._transitions, mode, *arguments), mode) == {}
 
 

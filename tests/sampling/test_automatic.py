@@ -1,5 +1,7 @@
 """The default kernel: what it learns, and runs that are interrupted, extended, saved and resumed."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -148,6 +150,26 @@ def test_a_target_that_xla_cannot_compile_is_said_to_run_in_a_graph(monkeypatch)
     assert rm.sample_posterior(20, targets.gaussian, **arguments).is_compiled
 
 
+def test_steps_are_shorter_where_the_metric_cannot_follow():
+    """A banana, and a Gaussian beside it; an acceptance that is asked for is what is aimed at."""
+    start = np.random.default_rng(0).uniform(-2.0, 2.0, size=(8, 2))
+
+    def acceptance(log_prob, **arguments):
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            result = rm.sample_posterior(200, log_prob, initial_state=start, num_chains=8, seed=1, **arguments)
+        return result.trace['acceptance_rate'].mean(), result.scales.residual_names is not None
+
+    rate, has_residual = acceptance(targets.banana)
+    assert has_residual
+    assert 0.89 < rate < 0.97
+    rate, has_residual = acceptance(targets.gaussian)
+    assert not has_residual
+    assert 0.8 < rate < 0.9
+    rate, _ = acceptance(targets.banana, target_accept_prob=0.8)
+    assert 0.74 < rate < 0.86
+
+
 def test_the_ladder_takes_the_best_length(rng):
     """Jumps of a slow coordinate grow with the length up to a rung, then only the price does."""
     multiples, n = np.array([0.5, 1.0, 2.0]), 3000
@@ -205,7 +227,7 @@ def test_several_transitions_as_one_cost_what_they_cost_together():
         'lp': np.array([[1.0], [2.0], [3.0], [4.0]]),
     }
     states = np.arange(4.0)[:, None]
-    thinned = Stretch([states], states, trace, Tuning.begin(0.1)).thinned(2)
+    thinned = Stretch([states], states, trace, Tuning.fixed(0.1)).thinned(2)
     np.testing.assert_array_equal(thinned.states[0][:, 0], [1.0, 3.0])
     np.testing.assert_array_equal(thinned.trace['n_steps'][:, 0], [3, 7])
     np.testing.assert_array_equal(thinned.trace['diverging'][:, 0], [True, False])

@@ -36,7 +36,7 @@ class AutomaticRun(Run):
       problem, seed, compiler, checkpoint: as any run takes them.
       num_burnin, num_adaptation: transitions of the warm-up.
       step_size: the first one; None for a usual one.
-      target_accept_prob: at which the step size aims.
+      target_accept_prob: at which the step size aims; None to choose by what was learned.
       trajectory_length: None to find it.
     """
 
@@ -51,12 +51,11 @@ class AutomaticRun(Run):
         num_burnin: int,
         num_adaptation: int,
         step_size: float | None,
-        target_accept_prob: float,
+        target_accept_prob: float | None,
         trajectory_length: float | None,
     ):
         super().__init__(problem, seed, compiler, checkpoint)
-        self._plan = (num_burnin, num_adaptation, step_size, trajectory_length)
-        self._target_accept_prob = target_accept_prob
+        self._plan = (num_burnin, num_adaptation, step_size, target_accept_prob, trajectory_length)
         self._engines: dict[Any, _TimedEngine] = {}
         self._found: Tuned | None = None
 
@@ -100,11 +99,10 @@ class AutomaticRun(Run):
         tuned = self.tuned
         steps = num_draws * tuned.transitions_per_draw * max(1.0, tuned.length / tuned.step_size)
         self.compiler.prefer(self.compiler.is_xla or (steps >= _MIN_STEPS_FOR_XLA and self._may_compile()))
-        log_step = float(np.log(tuned.step_size))
         arguments = (
             [parts[-1] for parts in self.chunks[-1].states] if self.chunks else tuned.state,
             tuned.fit.parameters,
-            Tuning(log_step, log_step, 0.0, 0.0, 0.0),
+            Tuning.fixed(tuned.step_size),
             np.full(count * tuned.transitions_per_draw, tuned.length),
             _FIRST_DRAW + self.num_draws * tuned.transitions_per_draw,
             self._seed,
@@ -123,7 +121,7 @@ class AutomaticRun(Run):
     def _engine(self, structure: ScaleStructure, size: int, is_xla: bool) -> _TimedEngine:
         key = (structure, size, is_xla)
         if key not in self._engines:
-            engine = Engine(self.problem.target_log_prob_fn, structure, size, is_xla, self._target_accept_prob)
+            engine = Engine(self.problem.target_log_prob_fn, structure, size, is_xla)
             self._engines[key] = _TimedEngine(engine, self.compiler)
         return self._engines[key]
 

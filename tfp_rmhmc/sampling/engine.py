@@ -43,6 +43,7 @@ class Tuning(NamedTuple):
       error: the sum of what the acceptance lacked.
       count: transitions.
       centre: to which steps are drawn.
+      target: the acceptance probability that is aimed at.
     """
 
     log_step: Any
@@ -50,25 +51,33 @@ class Tuning(NamedTuple):
     error: Any
     count: Any
     centre: Any
+    target: Any
 
     @classmethod
-    def begin(cls, step_size: float) -> Tuning:
+    def begin(cls, step_size: float, target: float) -> Tuning:
         """An adaptation that starts from a step size, and tries longer ones first."""
         log_step = math.log(step_size)
-        return cls(log_step, log_step, 0.0, 0.0, log_step + math.log(10.0))
+        return cls(log_step, log_step, 0.0, 0.0, log_step + math.log(10.0), target)
+
+    @classmethod
+    def fixed(cls, step_size: float) -> Tuning:
+        """For transitions in which nothing is adapted."""
+        log_step = math.log(step_size)
+        return cls(log_step, log_step, 0.0, 0.0, 0.0, 0.0)
 
     @property
     def step_size(self) -> float:
         """What the adaptation ends with."""
         return float(np.exp(self.log_average))
 
-    def updated(self, acceptance: tf.Tensor, target: float) -> Tuning:
+    def updated(self, acceptance: tf.Tensor) -> Tuning:
         """After one transition with a mean acceptance probability."""
         count = self.count + 1.0
-        error = self.error + target - acceptance
+        error = self.error + self.target - acceptance
         log_step = self.centre - tf.sqrt(count) / _SHRINKAGE * error / (count + _DELAY)
         weight = count**-_DECAY
-        return Tuning(log_step, weight * log_step + (1.0 - weight) * self.log_average, error, count, self.centre)
+        log_average = weight * log_step + (1.0 - weight) * self.log_average
+        return self._replace(log_step=log_step, log_average=log_average, error=error, count=count)
 
 
 class Stretch(NamedTuple):
@@ -118,10 +127,10 @@ class _TunedKernel(tfp.mcmc.TransitionKernel):
     depend on how a run is cut into pieces.
     """
 
-    def __init__(self, kernel: RiemannianHMC, lengths: Any, first: Any, seed: Any, adapts: Any, target: Any, most: Any):
+    def __init__(self, kernel: RiemannianHMC, lengths: Any, first: Any, seed: Any, adapts: Any, most: Any):
         self._kernel = kernel
         self._lengths, self._first, self._seed = lengths, first, seed
-        self._adapts, self._target, self._most = adapts, target, most
+        self._adapts, self._most = adapts, most
         self.parameters: dict[str, Any] = {}
 
     @property
@@ -144,7 +153,7 @@ class _TunedKernel(tfp.mcmc.TransitionKernel):
         accepted = inner.accepted_results._replace(step_size=step_size, num_leapfrog_steps=num_steps)
         state, inner = self._kernel.one_step(current_state, inner._replace(accepted_results=accepted), seed=seed)
         acceptance = tf.reduce_mean(tf.exp(tf.minimum(inner.log_accept_ratio, 0.0)))
-        adapted = tuning.updated(tf.where(tf.math.is_nan(acceptance), tf.zeros_like(acceptance), acceptance), self._target)
+        adapted = tuning.updated(tf.where(tf.math.is_nan(acceptance), tf.zeros_like(acceptance), acceptance))
         tuning = tf.nest.map_structure(lambda new, old: tf.where(self._adapts, new, old), adapted, tuning)
         return state, _Adapted(inner, tuning, index + 1)
 
@@ -157,7 +166,6 @@ class Engine:
       structure: of the metric; its parameters are an input.
       num_transitions: of each stretch.
       jit_compile: whether XLA compiles it.
-      target_accept_prob: at which step sizes aim.
     """
 
     def __init__(
@@ -166,13 +174,11 @@ class Engine:
         structure: ScaleStructure,
         num_transitions: int,
         jit_compile: bool,
-        target_accept_prob: float,
     ):
         self._target_log_prob_fn = target_log_prob_fn
         self._structure = structure
         self._num_transitions = num_transitions
         self._jit_compile = jit_compile
-        self._target_accept_prob = target_accept_prob
         self._program: Callable[..., Any] | None = None
 
     def run(
@@ -269,7 +275,7 @@ class Engine:
             metric=LearnedMetric(self._structure, parameters),
             store_parameters_in_results=True,
         )
-        tuned = _TunedKernel(kernel, lengths, first, seed, adapts, self._target_accept_prob, most)
+        tuned = _TunedKernel(kernel, lengths, first, seed, adapts, most)
 
         def kept(state: Any, results: _Adapted) -> Any:
             inner = results.inner_results

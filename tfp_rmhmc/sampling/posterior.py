@@ -32,9 +32,6 @@ from tfp_rmhmc.state import check_parts
 
 __all__ = ['sample_posterior']
 
-# Of the default kernel. Its best acceptance is higher than HMC's: what a step costs is one gradient, whatever the metric.
-_ACCEPTANCE = 0.85
-
 
 def sample_posterior(
     num_draws: int,
@@ -96,8 +93,8 @@ def sample_posterior(
       num_adaptation: transitions in which metric, step size and length are found; may be 0. By default 800, and 200 for
         kernels other than `'auto'`, which find the step size alone.
       step_size: the initial step size, or with `num_adaptation=0` the only one.
-      target_accept_prob: the acceptance probability that adaptation aims at; by default 0.85, 0.9 for the implicit kernel,
-        and 0.8 for the others.
+      target_accept_prob: the acceptance probability that adaptation aims at; by default 0.85, or 0.93
+        where curvature varies as a separable metric cannot follow; 0.9 for the implicit kernel, and 0.8 for the others.
       trajectory_length: mean integration time; by default it is found, and 2 pi for kernels other than `'auto'`.
       target_ess: if given, drawing ends when the least bulk effective sample size reaches it.
       seed: an int (of at most 62 bits; each is another seed) or int32[2]; None for a different one each time, or that of
@@ -177,8 +174,7 @@ def sample_posterior(
         common = (problem, run_seed, Compiler(jit_compile), checkpoint)
         run: Run
         if is_automatic:
-            accept = _ACCEPTANCE if target_accept_prob is None else target_accept_prob
-            run = AutomaticRun(*common, num_burnin, num_adaptation, step_size, accept, trajectory_length)
+            run = AutomaticRun(*common, num_burnin, num_adaptation, step_size, target_accept_prob, trajectory_length)
         else:
             numbers = (num_burnin, num_adaptation, chunk_size)
             run = NamedRun(*common, kernel, *numbers, metric, step_size, target_accept_prob, trajectory_length)
