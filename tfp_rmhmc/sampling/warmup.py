@@ -27,7 +27,7 @@ _INITIAL_STEP, _INITIAL_LENGTH = 0.1, 6.0
 # metric: chains that do not explore look well mixed, and the ladder would fall to its shortest rung.
 _LEAST_LENGTH_OF_LEARNING = 4.0
 _RANGE_OF_LENGTHS = (1.5, 100.0)
-# At which step sizes aim. Where curvature varies in a way that the metric cannot follow, steps that are right on average are
+# At which step sizes aim. Where curvature varies in a way that a metric cannot follow, steps that are right on average are
 # unstable in places, and a chain that gets there stays: on the banana two seeds of eight had an R-hat above 1.01, and none
 # of ten with the higher acceptance, at the same effective samples per gradient.
 _ACCEPTANCE, _ACCEPTANCE_WITH_RESIDUAL = 0.85, 0.93
