@@ -2,6 +2,7 @@
 
 from tfp_rmhmc.metric.base import DenseMetric, Evaluation, LocalMetric, MatrixMetric, Metric
 from tfp_rmhmc.metric.connection import Connection, Kick
+from tfp_rmhmc.metric.constant import MAX_DENSE
 from tfp_rmhmc.metric.diagonal import DiagonalMetric
 from tfp_rmhmc.metric.euclidean import EuclideanMetric
 from tfp_rmhmc.metric.factor import CholeskyFactor, DenseFactor, DiagonalFactor, Factor, RankOneFactor, SoftAbsFactor
@@ -9,7 +10,7 @@ from tfp_rmhmc.metric.fisher import FisherMetric
 from tfp_rmhmc.metric.gauss_newton import GaussNewtonMetric
 from tfp_rmhmc.metric.hessian import HessianMetric, SoftAbsMetric
 from tfp_rmhmc.metric.learned import LearnedMetric, ScaleStructure
-from tfp_rmhmc.metric.learning import LEAST_GAIN, MAX_DENSE, MAX_LEARNED, Fit, diagonal_fit, fit_metric, normal_scores
+from tfp_rmhmc.metric.learning import LEAST_GAIN, MAX_LEARNED, Fit, diagonal_fit, fit_metric, normal_scores
 from tfp_rmhmc.metric.monge import MongeMetric
 from tfp_rmhmc.metric.pullback import PullbackMetric
 from tfp_rmhmc.metric.separable import SeparableFactor, SeparableMetric

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfp_rmhmc.metric.constant import MAX_DENSE, DrawsAndScores, constant_parameters, rooted
 from tfp_rmhmc.metric.learned import ScaleStructure
 from tfp_rmhmc.metric.pencil import parameters_along_directions
 from tfp_rmhmc.metric.regression import Array, gamma_regression, log_precisions
 
-__all__ = ['LEAST_GAIN', 'MAX_DENSE', 'MAX_LEARNED', 'Fit', 'diagonal_fit', 'fit_metric', 'normal_scores']
+__all__ = ['LEAST_GAIN', 'MAX_LEARNED', 'Fit', 'diagonal_fit', 'fit_metric', 'normal_scores']
 
 # Correlation of a log squared score with a coordinate, both as normal scores, below which a scale counts as constant. The
 # logarithm of a squared normal variable has a deviation of 2.2, so 0.2 is a scale that varies by a quarter.
@@ -33,16 +34,12 @@ _MAX_TIME = 4.0
 # Correlation of a product of whitened scores with a coordinate from which on the geometry counts as not separable.
 _LEAST_RESIDUAL = 0.4
 _MAX_SETTERS = 3  # of one coordinate
-MAX_DENSE = 300  # coordinates of a block with a correlation matrix
 _MAX_DIRECTIONS = 128  # coordinates of a block whose scales may be those of directions
 MAX_LEARNED = 2000  # coordinates in all, beyond which scales are constant
 _MAX_DRAWS = 4000  # that are looked at
 _MAX_RESIDUAL_COORDINATES = 16  # whose products are looked at for what is not separable
 _MAX_LAG = 50  # of autocorrelations
 _TRIMMED = 0.02  # share of draws at each end that a mean of log densities leaves out
-# Shares by which correlations of a constant metric may be shrunk; 1 is a diagonal metric.
-_SHRINKAGES = (1.0, 0.5, 0.2, 0.05, 0.01, 1e-3, 1e-5, 0.0)
-_LEAST_EIGENVALUE = 1e-13  # of a covariance, by its largest
 # Penalties of the regression that finds directions, of which held-out scores choose one.
 _RIDGES_OF_DIRECTIONS = (1e-8, 1e-2)
 # Where scales vary so do correlations, as a rule, and a constant one is least right in the directions that it calls
@@ -103,7 +100,8 @@ def fit_metric(draws: Array, scores: Array, learns_scales: bool = True) -> Fit:
             if is_enough and gain > best_gain:
                 best, best_gain = candidate, gain
     if best is nobody:
-        blocks = [_constant_block(sample)]
+        whole, *halves = [DrawsAndScores(x.draws, x.scores) for x in (sample, *(half for half, _ in sample.folds()))]
+        blocks = [_Block(tuple(range(dimension)), (), constant_parameters(whole, halves))]
         exponents = {}
     else:
         ridge, gain = _best_directions(folds, best)
@@ -320,7 +318,7 @@ def _correlation(scaled: Array, effective_size: float) -> dict[str, Array]:
     d = scaled.shape[1]
     if d == 1 or d > MAX_DENSE:
         return {}
-    return _rooted(_shrunk(np.corrcoef(scaled.T), effective_size, _LEAST_SHRINKAGE))
+    return rooted(_shrunk(np.corrcoef(scaled.T), effective_size, _LEAST_SHRINKAGE))
 
 
 def _shrunk(correlation: Any, effective_size: float, least: float) -> Array:
@@ -333,73 +331,6 @@ def _shrunk(correlation: Any, effective_size: float, least: float) -> Array:
     noise = np.sum(np.square(1.0 - squares)) / max(effective_size, 1.0)
     intensity = min(1.0, max(noise / max(float(squares.sum()), 1e-300), least))
     return (1.0 - intensity) * correlation + intensity * np.eye(len(correlation))
-
-
-def _rooted(matrix: Array) -> dict[str, Array]:
-    return {'root': np.linalg.cholesky(matrix), 'inverse': np.linalg.inv(matrix)}
-
-
-def _constant_block(sample: _Sample) -> _Block:
-    """One block: the matrix G that maps the covariance of draws to that of scores, `G cov(q) G = cov(g)`.
-
-    It is the geometric mean of the scores' covariance and the inverse of the draws', and for a Gaussian target the
-    precision itself, from any D + 1 draws, converged or not. It minimises
-
-        F(G) = trace(G^-1 cov(g)) + trace(G cov(q))
-
-    which is, up to a constant, the Fisher divergence of the target from a Gaussian of precision G. How far the
-    correlations are shrunk is chosen by F on draws that were held out. So what the draws say exactly is kept, however much
-    they depend on each other, and what is noise is not. Reference: Seyboldt, Carlson and Carpenter 2026,
-    "Preconditioning Hamiltonian Monte Carlo by minimizing Fisher divergence".
-    """
-    members = tuple(range(sample.draws.shape[1]))
-    spreads = [np.maximum(x.std(axis=0), 1e-150) for x in (sample.draws, sample.scores)]
-    log_precision = np.log(spreads[1]) - np.log(spreads[0])
-    if len(members) == 1 or len(members) > MAX_DENSE:
-        return _Block(members, (), {'c': log_precision})
-    scale = np.exp(0.5 * log_precision)
-    covariances = [_covariances(part, scale) for part in (sample, *(fold for fold, _ in sample.folds()))]
-    whole, *halves = covariances
-    losses = np.zeros(len(_SHRINKAGES))
-    for fitted, judged in (halves, halves[::-1]):
-        losses += [_divergence(metric, *judged) for metric in _shrunk_geometric_means(*fitted, _SHRINKAGES)]
-    best = _SHRINKAGES[int(np.argmin(np.where(np.isfinite(losses), losses, np.inf)))]
-    (metric,) = _shrunk_geometric_means(*whole, (best,))
-    diagonal = np.diag(metric)
-    correlation = metric / np.sqrt(np.outer(diagonal, diagonal))
-    return _Block(members, (), {'c': log_precision + np.log(diagonal)} | _rooted(0.5 * (correlation + correlation.T)))
-
-
-def _covariances(sample: _Sample, scale: Array) -> tuple[Array, Array]:
-    """Of draws and of scores, `[D, D]` each, in coordinates `scale * q`."""
-    return np.cov((sample.draws * scale).T), np.cov((sample.scores / scale).T)
-
-
-def _shrunk_geometric_means(of_draws: Array, of_scores: Array, shrinkages: Sequence[float]) -> list[Array]:
-    """The matrices G with `G of_draws G = of_scores`, for each share by which both correlations are shrunk."""
-    found = []
-    (of_draws, draws_spread), (of_scores, scores_spread) = (
-        (matrix / np.outer(spread, spread), spread)
-        for matrix, spread in ((x, np.sqrt(np.maximum(np.diag(x), 1e-300))) for x in (of_draws, of_scores))
-    )
-    identity = np.eye(len(of_draws))
-    for shrinkage in shrinkages:
-        first, second = (
-            ((1.0 - shrinkage) * correlation + shrinkage * identity) * np.outer(spread, spread)
-            for correlation, spread in ((of_draws, draws_spread), (of_scores, scores_spread))
-        )
-        values, vectors = np.linalg.eigh(first)
-        values = np.maximum(values, _LEAST_EIGENVALUE * values[-1])
-        root, inverse_root = (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
-        values, vectors = np.linalg.eigh(root @ second @ root)
-        values = np.maximum(values, _LEAST_EIGENVALUE * values[-1])
-        found.append(inverse_root @ ((vectors * np.sqrt(values)) @ vectors.T) @ inverse_root)
-    return found
-
-
-def _divergence(metric: Array, of_draws: Array, of_scores: Array) -> float:
-    """`trace(G^-1 cov(g)) + trace(G cov(q))`."""
-    return float(np.trace(np.linalg.solve(metric, of_scores)) + np.sum(metric * of_draws))
 
 
 def _log_densities(sample: _Sample, blocks: Sequence[_Block]) -> Array:
