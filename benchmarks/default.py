@@ -9,6 +9,7 @@ import numpy as np
 
 import tfp_rmhmc as rm
 from benchmarks import targets
+from benchmarks.comparison import largest_z
 
 TARGETS = {
     'funnel 11': targets.funnel(11),
@@ -28,7 +29,7 @@ def run(quick: bool = False) -> dict:
     """A line for each target, kernel and seed; then the default by NUTS, medians over seeds."""
     found: dict = {}
     seeds = (1,) if quick else (1, 2, 3)
-    columns = ['ESS', '/1000 g', '+warm-up', '/s', 'R-hat', 'diverged', 's']
+    columns = ['ESS', '/1000 g', '+warm-up', '/s', 'R-hat', '|z|', 'diverged', 's']
     print(f'{"target":32}{"kernel":8}{"seed":>5}' + ''.join(f'{column:>9}' for column in columns))
     for name, target in TARGETS.items():
         ratios = []
@@ -42,6 +43,9 @@ def run(quick: bool = False) -> dict:
             f'{name:32}default by NUTS: per gradient {told[0]:.1f}, warm-up counted {told[1]:.1f}, per second {told[2]:.1f}'
         )
     print('ESS: the least bulk effective sample size of any coordinate. Seconds count tracing, compilation and warm-up.')
+    print(
+        '|z|: the largest of means, standard deviations and (funnel) quantiles against the truth, NaN where none is known.'
+    )
     return found
 
 
@@ -62,13 +66,14 @@ def _row(name: str, target: targets.Target, kernel: str, seed: int) -> dict:
         'per_1000_with_warmup': 1e3 * least / (sampling + warmup),
         'per_second': least / seconds,
         'r_hat': float(np.max(result.r_hat()['x'])),
+        'z': largest_z(target, result.variables()['x']),
         'diverged': float(np.mean(result.trace['diverging'])),
         'seconds': seconds,
         'choice': result.choice,
     }
     print(
         f'{name:32}{kernel:8}{seed:5d}{least:9.0f}{row["per_1000"]:9.2f}{row["per_1000_with_warmup"]:9.2f}'
-        f'{row["per_second"]:9.1f}{row["r_hat"]:9.3f}{row["diverged"]:9.4f}{seconds:9.1f}',
+        f'{row["per_second"]:9.1f}{row["r_hat"]:9.3f}{row["z"]:9.1f}{row["diverged"]:9.4f}{seconds:9.1f}',
         flush=True,
     )
     return row
