@@ -199,7 +199,7 @@ def angle(value):
     return None if real(np.isfinite)(value) in (True, None) else False  # depends on the stiffness
 
 
-def correlation(value):
+def matrices(value):
     return value is None or (
         isinstance(value, (list, tuple)) and len(value) > 0 and all(c is None or matrix(c) for c in value)
     )
@@ -393,7 +393,7 @@ ENTRIES = {
     'SeparableMetric': Entry(
         rm.SeparableMetric,
         {'log_scale_fn': gaussian},
-        {'log_scale_fn': function, 'correlation': correlation, 'blocks': blocks},
+        {'log_scale_fn': function, 'correlation': matrices, 'directions': matrices, 'blocks': blocks},
     ),
     'SeparableMetric.from_prior': Entry(
         rm.SeparableMetric.from_prior,

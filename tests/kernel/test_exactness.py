@@ -70,7 +70,10 @@ CASES = [
     for name, entry in KERNELS.items()
     for level in ('high', 'low')
     for dtype in (np.float64, np.float32)
-    if entry[1 + (level == 'low')] is not None and not (dtype is np.float32 and level == 'low' and name in SLOW)
+    if entry[1 + (level == 'low')] is not None
+    and not (dtype is np.float32 and level == 'low' and name in SLOW)
+    # Compositions of higher order are those of order 2, which are tried in float32.
+    and not (dtype is np.float32 and name.endswith('-4'))
 ]
 
 
