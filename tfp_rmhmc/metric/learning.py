@@ -10,6 +10,7 @@ The same draws give the same metric. A fit of 1,000 draws in 200 dimensions take
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -286,9 +287,10 @@ def _best_directions(folds: list[tuple[_Sample, _Sample]], setters: _Setters) ->
     best, best_gain = None, 0.0
     if any(_may_have_directions(members, setters) for members in _colours(setters)):
         for ridge in _RIDGES_OF_DIRECTIONS:
-            gain, is_enough = _held_out_gain(folds, setters, ridge, setters)
-            if is_enough and gain > best_gain:
-                best, best_gain = ridge, gain
+            with contextlib.suppress(np.linalg.LinAlgError):  # few draws that lie in a plane have no directions
+                gain, is_enough = _held_out_gain(folds, setters, ridge, setters)
+                if is_enough and gain > best_gain:
+                    best, best_gain = ridge, gain
     return best, best_gain
 
 
