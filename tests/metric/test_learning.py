@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tfp_rmhmc as rm
 from tests import targets
+from tests.integrator.registry import directional_metric
 from tfp_rmhmc.metric import LearnedMetric, fit_metric, normal_scores
 from tfp_rmhmc.metric.learning import _autocorrelations, _colours, _shrunk
 from tfp_rmhmc.metric.pencil import _TIME, _mixture, parameters_along_directions
@@ -119,6 +120,13 @@ def test_the_regression_finds_constant_and_slope(rng):
     np.testing.assert_allclose(found['w'], 2.0, atol=0.1)
     np.testing.assert_allclose(found['a'], 1.0, atol=0.1)
     np.testing.assert_allclose(np.exp(found['c']), 0.5, atol=0.15)
+
+
+def test_without_evidence_a_constant_term_is_below_all_that_was_seen(rng):
+    """Precision exp(q), with nothing added, over as many orders as a funnel has: the fit is not flat where q is low."""
+    q = 3.0 * rng.standard_normal((1000, 1))
+    found = gamma_regression(q, np.exp(q) * np.square(rng.standard_normal((1000, 20))), np.ones((1, 20)))
+    assert np.mean(found['c']) < np.quantile(q, 0.01) - 1.0
 
 
 def test_blocks_hold_no_setter_of_their_own():
@@ -247,6 +255,20 @@ def test_directions_are_trusted_as_far_as_draws_know_them(rng):
     np.testing.assert_allclose(np.mean(np.log(precisions @ mixture.T / precisions)), 0.0, atol=1e-12)
     deep = np.array([0.3, np.exp(2.0 * 6.0)])  # where there are no draws
     assert (mixture @ deep)[0] > 4.0 * deep[0]
+
+
+def test_the_metric_of_a_fit_is_what_was_fitted(rng):
+    """Directions, scales and leaks in TensorFlow, as they are in NumPy, where they were judged."""
+    metric = directional_metric(5)
+    parameters = metric.parameters_of_blocks[1]
+    q = rng.standard_normal((1, 5))
+    density = rm.LogDensity.at_state(targets.gaussian, [tf.constant(q)])
+    factor = rm.Hamiltonian(density, metric).at(tf.constant(q)).factor
+    found = np.concatenate([factor.multiply(tf.constant(e[None])).numpy() for e in np.eye(5)])
+    precision = np.exp(log_precisions(parameters, q[:, :1]))[0]
+    expected = parameters['directions'].T @ np.diag(precision) @ parameters['directions']
+    np.testing.assert_allclose(found[1:, 1:], expected, rtol=1e-10)
+    np.testing.assert_allclose(found[0], [np.exp(0.3), 0.0, 0.0, 0.0, 0.0], rtol=1e-10)
 
 
 def test_a_fit_takes_directions_where_they_describe_scores_better(rng):
