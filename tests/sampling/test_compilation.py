@@ -1,5 +1,9 @@
 """Which program runs a kernel, and that the result says so."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -119,3 +123,26 @@ def test_the_progress_line_says_it():
     assert shown == [f'sampling ({compiler.failure})']
     with pytest.raises(ZeroDivisionError):
         Compiler(True).call(lambda is_xla: 1 // 0)
+
+
+_CHUNKS = """
+import numpy as np
+import tensorflow as tf
+import tfp_rmhmc as rm
+from tfp_rmhmc.experiment.funnel import funnel_log_prob
+from tfp_rmhmc.sampling.compilation import Compiler
+from tfp_rmhmc.sampling.runner import Window
+
+kernel = rm.ExplicitRiemannianHMC(funnel_log_prob, np.float64(0.1), 2, metric=rm.SoftAbsMetric())
+window = Window(kernel, [tf.ones([2, 3], tf.float64)], tf.constant([0, 1]), Compiler(True))
+for _ in range(3):
+    window.run(2, 2)
+"""
+
+
+def test_xla_compiles_a_program_once_for_all_chunks(tmp_path):
+    # XLA writes down each program that it compiles. With a seed that it takes for a constant it compiled each chunk anew.
+    environment = os.environ | {'XLA_FLAGS': f'--xla_dump_to={tmp_path}', 'PYTHONPATH': os.getcwd()}
+    subprocess.run([sys.executable, '-c', _CHUNKS], env=environment, check=True, capture_output=True, timeout=300)
+    compiled = [path.name for path in tmp_path.glob('*transitions*before_optimizations.txt')]
+    assert len(compiled) == 1, compiled

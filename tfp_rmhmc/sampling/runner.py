@@ -125,13 +125,16 @@ def _transitions(
 
     arrays = tf.nest.map_structure(lambda x: tf.TensorArray(x.dtype, size, element_shape=x.shape), kept(state, results))
 
-    def transition(i: tf.Tensor, state: Any, results: Any, arrays: Any) -> Any:
-        _, transition_seed = split_seed(seed + tf.stack([0, first + i]))
+    def transition(i: tf.Tensor, words: tf.Tensor, state: Any, results: Any, arrays: Any) -> Any:
+        _, transition_seed = split_seed(words)
         state, results = kernel.one_step(state, results, seed=transition_seed)
         arrays = tf.nest.map_structure(lambda array, x: array.write(i, x), arrays, kept(state, results))
-        return i + 1, state, results, arrays
+        return i + 1, words + [0, 1], state, results, arrays
 
-    _, state, results, arrays = tf.while_loop(
-        lambda i, *_: i < count, transition, (tf.constant(0), state, results, arrays), parallel_iterations=1
+    # The seed changes with each round. Of a seed that does not, XLA believes that it must know its value where third
+    # derivatives are taken (`noise`), and compiles the whole program anew for each chunk.
+    words = seed + tf.stack([0, first])
+    _, _, state, results, arrays = tf.while_loop(
+        lambda i, *_: i < count, transition, (tf.constant(0), words, state, results, arrays), parallel_iterations=1
     )
     return tf.nest.map_structure(lambda array: array.stack(), arrays), state, results
