@@ -137,12 +137,22 @@ kernel = rm.ExplicitRiemannianHMC(funnel_log_prob, np.float64(0.1), 2, metric=rm
 window = Window(kernel, [tf.ones([2, 3], tf.float64)], tf.constant([0, 1]), Compiler(True))
 for _ in range(3):
     window.run(2, 2)
+
+
+@tf.function(autograph=False, jit_compile=True)
+def one_transition(state, seed):
+    return kernel.one_step(state, kernel.bootstrap_results(state), seed=seed)[0]
+
+
+for seed in range(3):
+    one_transition(tf.ones([2, 3], tf.float64), tf.constant([0, seed]))
 """
 
 
-def test_xla_compiles_a_program_once_for_all_chunks(tmp_path):
-    # XLA writes down each program that it compiles. With a seed that it takes for a constant it compiled each chunk anew.
+def test_xla_compiles_a_program_once_for_all_chunks_and_seeds(tmp_path):
+    # XLA writes down each program that it compiles. What it takes for a constant it compiles anew for each value.
     environment = os.environ | {'XLA_FLAGS': f'--xla_dump_to={tmp_path}', 'PYTHONPATH': os.getcwd()}
     subprocess.run([sys.executable, '-c', _CHUNKS], env=environment, check=True, capture_output=True, timeout=300)
-    compiled = [path.name for path in tmp_path.glob('*transitions*before_optimizations.txt')]
-    assert len(compiled) == 1, compiled
+    for program in ('transitions', 'one_transition'):
+        compiled = [path.name for path in tmp_path.glob(f'*inference_{program}_*before_optimizations.txt')]
+        assert len(compiled) == 1, compiled

@@ -23,7 +23,7 @@ class _Phase(NamedTuple):
 
     Attributes:
       companion: 1 where f is evaluated at the companion, 0 where at the base.
-      ahead: how far along the flow from there, as a multiple of h.
+      ahead: how far from there along the slope, which turns around with each phase, as a multiple of h.
       pull: x += pull h f, by which the gap shrinks.
       center: gap += center h f.
       turns: 1 where the gap is turned, with h/2 f added before and after.
@@ -37,12 +37,27 @@ class _Phase(NamedTuple):
 
 
 # The centre `-(h^2 / 4) d2x/dt2` of the gap, by a central difference over half a step along the flow on each side.
-_CENTER = [_Phase(ahead=0.5, center=-0.25), _Phase(ahead=-0.5, center=0.25)]
+_CENTER = [_Phase(ahead=0.5, center=-0.25), _Phase(ahead=0.5, center=0.25)]
 # A(h/2), then `B(h/2) C B(h/2)` and A(h) for each step, where the A's of two consecutive steps are one; the last is A(h/2).
 _HALF_PULL = _Phase(companion=1.0, pull=0.5)
 _SCHEDULE = Schedule(
     opening=[*_CENTER, _HALF_PULL], cycle=[_Phase(turns=1.0), _Phase(companion=1.0, pull=1.0)], closing=[_HALF_PULL]
 )
+
+
+class _Looking(NamedTuple):
+    """A point and the slope along which the phases of the centre look: it turns around with each phase.
+
+    A slope that stayed the same would be a constant of the loop. XLA then believes that it must know the slope's value
+    before it compiles, and so the seed's: it would compile a kernel anew for each seed.
+    """
+
+    point: Doubled
+    slope: Slope
+
+    @property
+    def position(self) -> tf.Tensor:
+        return self.point.position
 
 
 class MetricCoupling(Integrator):
@@ -148,8 +163,9 @@ class MetricCoupling(Integrator):
     def steps(self, hamiltonian: Hamiltonian, point: Doubled, step_size: tf.Tensor, num_steps: int) -> Doubled:
         """Cost: two force evaluations a step, and one more."""
         zeros = tf.zeros_like(point.position)
-        perform = self._performer(hamiltonian, Slope(zeros, zeros), step_size, tf.ones([], zeros.dtype))
-        return _SCHEDULE.run(perform, point, tf.constant(num_steps), first=len(_CENTER))
+        still = Slope(zeros, zeros)
+        perform = self._performer(hamiltonian, step_size, tf.ones([], zeros.dtype))
+        return _SCHEDULE.run(perform, _Looking(point, still), tf.constant(num_steps), first=len(_CENTER)).point
 
     def launched(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: Doubled, step_size: tf.Tensor) -> Doubled:
         """Adds the centre to the gap. Cost: two force evaluations."""
@@ -163,8 +179,8 @@ class MetricCoupling(Integrator):
         self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: Doubled, step_size: tf.Tensor, sign: float
     ) -> Doubled:
         slope, one = local.slope(point.momentum), tf.ones([], point.position.dtype)
-        perform = self._performer(hamiltonian, slope, step_size, sign * one)
-        return _SCHEDULE.run(perform, point, tf.constant(1), last=tf.constant(len(_CENTER)))
+        perform = self._performer(hamiltonian, step_size, sign * one)
+        return _SCHEDULE.run(perform, _Looking(point, slope), tf.constant(1), last=tf.constant(len(_CENTER))).point
 
     def travel(self, hamiltonian: Hamiltonian, local: LocalHamiltonian, point: Doubled, leg: Leg) -> Doubled:
         """From the start: adds the centre to the gap and makes the steps. At the end: takes the centre away.
@@ -173,19 +189,16 @@ class MetricCoupling(Integrator):
         """
         one = tf.ones([], point.position.dtype)
         center_sign = tf.where(leg.is_start, one, -one)
-        perform = self._performer(hamiltonian, local.slope(point.momentum), leg.step_size, center_sign)
+        perform = self._performer(hamiltonian, leg.step_size, center_sign)
+        looking = _Looking(point, local.slope(point.momentum))
         last = tf.where(leg.is_start, _SCHEDULE.length(leg.num_steps), len(_CENTER))
-        return _SCHEDULE.run(perform, point, leg.num_steps, last=last)
+        return _SCHEDULE.run(perform, looking, leg.num_steps, last=last).point
 
-    def _performer(self, hamiltonian: Hamiltonian, slope: Slope, step_size: tf.Tensor, center_sign: tf.Tensor) -> Any:
-        """What performs a phase.
+    def _performer(self, hamiltonian: Hamiltonian, step_size: tf.Tensor, center_sign: tf.Tensor) -> Any:
+        """What performs a phase; with a `center_sign` of -1 the centre is taken away."""
 
-        Args:
-          slope: at the base, along which the phases of the centre look ahead.
-          center_sign: -1 takes the centre away.
-        """
-
-        def perform(phase: _Phase, point: Doubled) -> Doubled:
+        def perform(phase: _Phase, looking: _Looking) -> _Looking:
+            point, slope = looking
             along = phase.ahead * step_size
             local = hamiltonian.at(point.position + phase.companion * point.position_gap + along * slope.velocity)
             momentum = point.momentum + phase.companion * point.momentum_gap + along * slope.force
@@ -206,7 +219,7 @@ class MetricCoupling(Integrator):
                     momentum_gap=point.momentum_gap + gain * force,
                 )
 
-            return tf.cond(phase.turns > 0.0, turned, pulled)
+            return _Looking(tf.cond(phase.turns > 0.0, turned, pulled), Slope(-slope.velocity, -slope.force))
 
         return perform
 
