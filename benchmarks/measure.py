@@ -14,21 +14,45 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-__all__ = ['exponent', 'growth_during', 'microseconds_of_step', 'peak_megabytes', 'resident_megabytes', 'seconds_of']
+__all__ = [
+    'exponent',
+    'growth_during',
+    'microseconds_of_step',
+    'peak_megabytes',
+    'resident_megabytes',
+    'seconds_in_turns',
+    'seconds_of',
+]
 
 
 def seconds_of(fn: Callable[[], Any], least_seconds: float = 1.0, most_calls: int = 200) -> tuple[float, float]:
     """First call (tracing and compilation), and the fastest of the calls that follow for `least_seconds`."""
-    begin = time.perf_counter()
-    _finish(fn())
-    first = time.perf_counter() - begin
+    first = _seconds(fn)
     best, spent, calls = float('inf'), 0.0, 0
     while spent < least_seconds and calls < most_calls:
-        begin = time.perf_counter()
-        _finish(fn())
-        took = time.perf_counter() - begin
+        took = _seconds(fn)
         best, spent, calls = min(best, took), spent + took, calls + 1
     return first, best
+
+
+def seconds_in_turns(fns: list[Callable[[], Any]], least_seconds: float = 10.0, most_rounds: int = 60) -> np.ndarray:
+    """Of calls in turns for `least_seconds`, after one call of each that is not counted: `[rounds, len(fns)]`.
+
+    The machine's speed varies by a half within minutes, and both sides of a turn see the same: the median of their ratios
+    is known to some hundredths where the ratio of two minima is not.
+    """
+    for fn in fns:
+        _finish(fn())
+    rows: list[list[float]] = []
+    while len(rows) < most_rounds and (len(rows) < 5 or np.sum(rows) < least_seconds):
+        rows.append([_seconds(fn) for fn in fns])
+    return np.array(rows)
+
+
+def _seconds(fn: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    _finish(fn())
+    return time.perf_counter() - begin
 
 
 def microseconds_of_step(

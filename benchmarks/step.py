@@ -8,7 +8,7 @@ import tensorflow_probability as tfp
 
 import tfp_rmhmc as rm
 from benchmarks import peers, targets
-from benchmarks.measure import microseconds_of_step, seconds_of
+from benchmarks.measure import microseconds_of_step, seconds_in_turns, seconds_of
 from tfp_rmhmc import autodiff
 
 CHAINS_OF_A_GROUP = 128  # whose matrices stay in a core's cache
@@ -99,7 +99,7 @@ def run(quick: bool = False) -> dict:
 def _no_u_turn(quick: bool) -> dict:
     """A leapfrog step of `RiemannianNUTS` with the Euclidean metric, as a multiple of one of TFP's NUTS.
 
-    Steps are so short that all trees reach their largest depth, 63 steps, in both.
+    Steps are so short that all trees reach their largest depth, 63 steps, in both. Timed in turns: medians of ratios.
     """
     cases = {'Gaussian 100': targets.gaussian(100), 'stochastic volatility 103': targets.stochastic_volatility(100)}
     num_draws, depth, found = 5, 6, {}
@@ -112,7 +112,7 @@ def _no_u_turn(quick: bool) -> dict:
                 tfp.mcmc.NoUTurnSampler(target.log_prob, step, max_tree_depth=depth),
                 rm.RiemannianNUTS(target.log_prob, step, metric=rm.EuclideanMetric(), max_tree_depth=depth),
             ]
-            times = []
+            cells = []
             for jit in (False, True):
                 chains = [
                     tf.function(
@@ -124,11 +124,11 @@ def _no_u_turn(quick: bool) -> dict:
                     )
                     for kernel in kernels
                 ]
-                rows = [[seconds_of(lambda c=c: c(start), 0.3 if quick else 0.8)[1] for c in chains] for _ in range(3)]  # noqa: B023
-                times.append(1e6 * np.min(rows, axis=0) / num_draws / (2**depth - 1))
-            found[f'{name} {num_chains}'] = [ours / theirs for theirs, ours in times]
-            cells = '   '.join(f'{ours / theirs:5.2f} ({theirs:8.1f})' for theirs, ours in times)
-            print(f'{name:28}{num_chains:6d}   {cells}', flush=True)
+                theirs, ours = seconds_in_turns([lambda c=c: c(start) for c in chains], 2.0 if quick else 8.0).T  # noqa: B023
+                cells.append((np.median(ours / theirs), 1e6 * np.median(theirs) / num_draws / (2**depth - 1)))
+            found[f'{name} {num_chains}'] = [ratio for ratio, _ in cells]
+            shown = '   '.join(f'{ratio:5.2f} ({theirs:8.1f})' for ratio, theirs in cells)
+            print(f'{name:28}{num_chains:6d}   {shown}', flush=True)
     return found
 
 

@@ -8,6 +8,7 @@ normal draws of integers.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import tensorflow_probability as tfp
 from tfp_rmhmc.argument import check_integer, is_integral, shown, static_real
 from tfp_rmhmc.xla import is_compiled_by_xla
 
-__all__ = ['checked_seed', 'plain_seed', 'seed_words', 'split_seed', 'standard_normal_like', 'uniform_like']
+__all__ = ['checked_seed', 'plain_seed', 'seed_words', 'split_seed', 'standard_normal_like', 'uniforms_like']
 
 _BITS = {tf.float32: (tf.uint32, 2.0**-32), tf.float64: (tf.uint64, 2.0**-64)}
 
@@ -78,13 +79,29 @@ def standard_normal_like(x: tf.Tensor, seed: Any) -> tf.Tensor:
     return _not_constant(draw) if is_compiled_by_xla() else draw
 
 
-def uniform_like(x: tf.Tensor, seed: Any) -> tf.Tensor:
-    """Independent draws, uniform on (0, 1), with the shape and dtype of `x`, from a stateless seed `int32[2]`."""
-    # As many bits as float32 holds, so that none is rounded to 1.
-    bits = tf.random.stateless_uniform(tf.shape(x), _without_sign(seed), minval=None, maxval=None, dtype=tf.uint32)
-    draw = (tf.cast(tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32)), x.dtype) + 0.5) * 2.0**-23
-    draw.set_shape(x.shape)
-    return draw
+def uniforms_like(x: tf.Tensor, seed: tf.Tensor, size: int) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Independent draws by their number, below `size`: uniform on (0, 1), with the shape and dtype of `x`.
+
+    The seeds of all of them are made here, at once: in a loop over draws each operation on a seed would cost about as
+    much as the draw.
+
+    Args:
+      x: what draws are like.
+      seed: stateless, int32[2].
+      size: how many draws there can be.
+    """
+    numbers = tf.range(size)
+    seeds = _without_sign(seed + tf.stack([tf.zeros_like(numbers), numbers], axis=1))
+    shape = tf.shape(x)
+
+    def uniform(number: tf.Tensor) -> tf.Tensor:
+        bits = tf.random.stateless_uniform(shape, tf.gather(seeds, number), minval=None, maxval=None, dtype=tf.uint32)
+        # As many bits as float32 holds, so that none is rounded to 1.
+        draw = (tf.cast(tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32)), x.dtype) + 0.5) * 2.0**-23
+        draw.set_shape(x.shape)
+        return draw
+
+    return uniform
 
 
 def _not_constant(x: tf.Tensor) -> tf.Tensor:

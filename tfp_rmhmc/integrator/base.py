@@ -64,6 +64,8 @@ class Integrator(abc.ABC):
       has_auxiliary_variables: whether there are variables beside (q, p) that the accept step sees.
       ends_are_cheap: whether the integrator carries the log density and its gradient along, so that the metric at the ends
         of a trajectory costs little.
+      is_infallible: whether steps leave the ledger as it is, because nothing can fail in them and they count no evaluations
+        (the kernel does, by their number). Loops then need not carry the ledger along.
       order: the order of accuracy. Second-order steps are composed to fourth order by `travel`.
     """
 
@@ -72,6 +74,7 @@ class Integrator(abc.ABC):
     preserves_volume: ClassVar[bool] = True
     has_auxiliary_variables: ClassVar[bool] = False
     ends_are_cheap: ClassVar[bool] = False
+    is_infallible: ClassVar[bool] = False
     order: int = 2
 
     @property

@@ -82,6 +82,7 @@ class GaussianSplit(Integrator):
     point_type = _Evaluated
     is_explicit = True
     ends_are_cheap = True
+    is_infallible = True
 
     def __init__(self, mean: Any, precision: Any = None, covariance: Any = None, order: int = 2):
         check_order(order)

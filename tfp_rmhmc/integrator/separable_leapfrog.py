@@ -48,6 +48,7 @@ class SeparableLeapfrog(Integrator):
     point_type = _Evaluated
     is_explicit = True
     ends_are_cheap = True
+    is_infallible = True
 
     def __init__(self, order: int = 2):
         check_order(order)

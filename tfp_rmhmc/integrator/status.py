@@ -48,9 +48,10 @@ class Ledger(NamedTuple):
         """The chains that still move."""
         return tf.equal(self.status, Status.OK)
 
-    def fail(self, failed: tf.Tensor, reason: Status) -> Ledger:
-        """The ledger after some chains failed; those that failed before keep their reason."""
-        return self._replace(status=tf.where(failed & self.is_ok, tf.constant(int(reason)), self.status))
+    def fail(self, failed: tf.Tensor, reason: Status | tf.Tensor) -> Ledger:
+        """The ledger after some chains failed, for one reason or each for its own; those that failed before keep theirs."""
+        reason = tf.constant(int(reason)) if isinstance(reason, Status) else reason
+        return self._replace(status=tf.where(failed & self.is_ok, reason, self.status))
 
     def evaluated(self, evaluations: int | tf.Tensor) -> Ledger:
         """The ledger after metric evaluations of the chains that still move, outside of a solver."""

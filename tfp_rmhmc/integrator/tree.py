@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, PhasePoint
+from tfp_rmhmc.hamiltonian import Hamiltonian, LocalHamiltonian, PhasePoint, kinetic_energy_change
 from tfp_rmhmc.integrator.base import Integrator
 from tfp_rmhmc.integrator.status import Ledger, Status
 from tfp_rmhmc.xla import is_compiled_by_xla
@@ -28,6 +28,10 @@ __all__ = ['Draw', 'Gardener', 'Tree']
 
 # From a number, int32, of the draw: uniform on (0, 1), `[batch...]`.
 _Uniform = Callable[[tf.Tensor], tf.Tensor]
+
+# In a branch's ledger, beside `Status`: the branch turned back, or its tree had ended before. To a solver, such a chain has
+# nothing more to do.
+_ENDED = -1
 
 
 class Draw(NamedTuple):
@@ -94,14 +98,11 @@ class _Branch(NamedTuple):
     """A branch that is being grown. The attributes are those of `Tree`, of the branch alone, and:
 
     Attributes:
-      is_open: the chains whose branch may still become part of their tree.
       point: the integrator's point at its last leaf.
-      velocity: `G^-1 p` there.
+      ledger: OK for chains whose branch may still become part of their tree.
     """
 
-    is_open: tf.Tensor
     point: Any
-    velocity: tf.Tensor
     total_momentum: tf.Tensor
     log_weight: tf.Tensor
     draw: Draw
@@ -116,14 +117,12 @@ class _Root(NamedTuple):
 
     Attributes:
       phase: what H is made of there.
-      products: `p * v`, `[batch..., D]`.
-      doubled: their sum, twice the kinetic energy, `[batch...]`.
+      energy: H, `[batch...]`.
       auxiliary_energies: what variables beside (q, p) add to it, `[batch..., D]`, or empty.
     """
 
     phase: PhasePoint
-    products: tf.Tensor
-    doubled: tf.Tensor
+    energy: tf.Tensor
     auxiliary_energies: Any
 
 
@@ -171,6 +170,8 @@ class Gardener:
         self._max_depth = max_depth
         self._max_energy_change = max_energy_change
         self._steps_per_leaf = steps_per_leaf
+        # Whether leaves change more of a ledger than its status.
+        self._counts = not (integrator.is_infallible and integrator.ends_are_cheap)
 
     def grow(self, local: LocalHamiltonian, point: Any, uniform: _Uniform) -> Tree:
         """The tree that is planted at a point.
@@ -181,8 +182,7 @@ class Gardener:
           uniform: draws by number: 2 for each doubling, from 0, and one for each leaf after those.
         """
         phase = PhasePoint.of(local, point.position, point.momentum)
-        products = phase.momentum * phase.velocity
-        root = _Root(phase, products, tf.reduce_sum(products, axis=-1), self._auxiliary_energies(local, point))
+        root = _Root(phase, phase.energy, self._auxiliary_energies(local, point))
         (tree,) = tf.while_loop(
             lambda tree: (tree.depth < self._max_depth) & tf.reduce_any(tree.is_growing),
             lambda tree: (self._doubled(root, tree, uniform),),
@@ -230,9 +230,10 @@ class Gardener:
 
         # To the left goes who turns around first: steps are of one sign, and no integrator has to walk backwards.
         branch = self._branch(root, tree, turned_around(near), uniform)
-        is_whole, end = branch.is_open, turned_around(branch.point)
+        is_whole, end = branch.ledger.is_ok, turned_around(branch.point)
         sign = 2.0 * tf.cast(goes_right, near_velocity.dtype)[..., tf.newaxis] - 1.0
-        velocity, momentum = sign * branch.velocity, sign * branch.total_momentum
+        momentum = sign * branch.total_momentum
+        velocity = sign * branch.memory.velocity.read(_slot_of_last_leaf(tree.depth, self._max_depth))
         first_velocity, first_momentum = sign * branch.memory.velocity.read(0), sign * branch.memory.after.read(0)
         total = tree.total_momentum + momentum
         progress = _least(
@@ -258,23 +259,22 @@ class Gardener:
             has_moved=tree.has_moved | takes,
             num_leaves=branch.num_leaves,
             total_acceptance=branch.total_acceptance,
-            ledger=branch.ledger,
+            ledger=tree.ledger._replace(**_given(branch.ledger._replace(status=_revealed(branch.ledger.status)))),
             memory=branch.memory,
         )
 
     def _branch(self, root: _Root, tree: Tree, point: Any, uniform: _Uniform) -> _Branch:
         """A branch of `2**depth` leaves that goes on from an end of the tree, or as much of it as was needed."""
         num_leaves = tf.bitwise.left_shift(1, tree.depth)
+        ended = tree.ledger.fail(~tree.is_growing, tf.constant(_ENDED))
         start = _Branch(
-            is_open=tree.is_growing,
             point=point,
-            velocity=tf.zeros_like(tree.left_velocity),
             total_momentum=tf.zeros_like(tree.total_momentum),
             log_weight=tf.fill(tf.shape(tree.log_weight), tf.constant(-float('inf'), tree.log_weight.dtype)),
             draw=tree.draw,
             num_leaves=tree.num_leaves,
             total_acceptance=tree.total_acceptance,
-            ledger=tree.ledger,
+            ledger=ended if self._counts else _status_alone(ended),
             memory=tree.memory,
         )
         start.log_weight.set_shape(tree.log_weight.shape)
@@ -282,7 +282,7 @@ class Gardener:
         offset = 2 * self._max_depth - 1 + num_leaves
         places = _places(self._max_depth)
         return tf.while_loop(
-            lambda i, branch: (i < num_leaves) & tf.reduce_any(branch.is_open),
+            lambda i, branch: (i < num_leaves) & tf.reduce_any(branch.ledger.is_ok),
             lambda i, branch: (i + 1, self._longer(root, branch, _Place.of(places, i), uniform(offset + i))),
             (tf.constant(0), start),
             parallel_iterations=1,
@@ -290,33 +290,26 @@ class Gardener:
 
     def _longer(self, root: _Root, branch: _Branch, place: _Place, uniform: tf.Tensor) -> _Branch:
         """The branch with one leaf more."""
-        # Only open branches are solved for. What becomes of the others is not looked at.
-        working = branch.ledger._replace(
-            status=tf.where(branch.is_open, tf.constant(int(Status.OK)), tf.constant(int(Status.DIVERGED)))
-        )
-        leaf = self._next_leaf(root, branch.point._replace(ledger=working))
+        leaf = self._next_leaf(root, branch.point._replace(ledger=branch.ledger))
         ledger = leaf.point.ledger
-        is_ok = branch.is_open & ledger.is_ok
+        is_ok = ledger.is_ok
         log_weight = _log_weight(leaf.energy_change)
         gain = log_weight - branch.log_weight
         takes = is_ok & (uniform < tf.sigmoid(gain))
         before = branch.total_momentum
         after = before + leaf.phase.momentum
         memory = _remembered(branch.memory, place, leaf.phase.velocity, before, after)
-        progress = _progress_at(memory, place, self._max_depth, branch, leaf, after)
+        progress = _progress_at(memory, place, self._max_depth, leaf.phase.velocity, after)
         acceptance = tf.exp(tf.minimum(-leaf.energy_change, 0.0))
         return _Branch(
-            is_open=is_ok & (progress > 0.0),
             point=_without_ledger(leaf.point),
-            velocity=leaf.phase.velocity,
             total_momentum=after,
             # log(exp(x) + exp(y)), in the form that is right for the first leaf, when x is next to nothing.
             log_weight=log_weight + tf.math.softplus(-gain),
             draw=_choose(takes, Draw(leaf.phase.position, leaf.phase.log_prob, leaf.phase.gradient), branch.draw),
-            num_leaves=branch.num_leaves + tf.cast(branch.is_open, tf.int32),
+            num_leaves=branch.num_leaves + tf.cast(branch.ledger.is_ok, tf.int32),
             total_acceptance=branch.total_acceptance + tf.where(is_ok, acceptance, tf.zeros_like(acceptance)),
-            # The first failure of an open branch is why its tree ends.
-            ledger=ledger._replace(status=tf.where(branch.is_open, ledger.status, branch.ledger.status)),
+            ledger=ledger.fail(~(progress > 0.0), tf.constant(_ENDED)),
             memory=memory,
         )
 
@@ -325,13 +318,10 @@ class Gardener:
         point = self._integrator.steps(self._hamiltonian, point, self._step_size, self._steps_per_leaf)
         local = self._hamiltonian.at(point.position, self._integrator.known(point))
         phase = PhasePoint.of(local, point.position, point.momentum)
-        products = phase.momentum * phase.velocity
-        if products.dtype == tf.float64:
-            doubled = tf.reduce_sum(products, axis=-1) - root.doubled
-        else:  # subtracted before the sum, which would lose the difference in its own rounding
-            doubled = tf.reduce_sum(products - root.products, axis=-1)
-        kinetic = phase.half_log_det - root.phase.half_log_det + 0.5 * doubled
-        change = kinetic + root.phase.log_prob - phase.log_prob
+        if phase.log_prob.dtype == tf.float64:
+            change = phase.energy - root.energy
+        else:  # which would lose the difference in its own rounding
+            change = kinetic_energy_change(root.phase, phase) + root.phase.log_prob - phase.log_prob
         if self._integrator.has_auxiliary_variables:
             landed = self._integrator.landed(self._hamiltonian, local, point, self._step_size)
             point = point._replace(ledger=landed.ledger)
@@ -343,7 +333,8 @@ class Gardener:
         is_finite = tf.math.is_finite(change)
         if not self._integrator.ends_are_cheap:  # else the gradient at the end is in the momentum, and so in the energy
             is_finite &= tf.reduce_all(tf.math.is_finite(phase.gradient), axis=-1)
-        ledger = ledger.fail(~is_finite, Status.NON_FINITE).fail(change > self._max_energy_change, Status.DIVERGED)
+        reason = tf.where(is_finite, tf.constant(int(Status.DIVERGED)), tf.constant(int(Status.NON_FINITE)))
+        ledger = ledger.fail(~is_finite | (change > self._max_energy_change), reason)
         return _Leaf(point._replace(ledger=ledger), phase, change)
 
 
@@ -373,18 +364,21 @@ def _places(levels: int) -> tf.Tensor:
     return tf.stack([tf.where(trailing > 0, levels + trailing, ones), ones, trailing], axis=1)
 
 
-def _progress_at(memory: _Memory, place: _Place, levels: int, branch: _Branch, leaf: _Leaf, total: tf.Tensor) -> tf.Tensor:
+def _slot_of_last_leaf(depth: tf.Tensor, levels: int) -> tf.Tensor:
+    """Of the memory, at which the last leaf of a whole branch of `2**depth` leaves is kept, by the numbers of `_places`."""
+    return tf.where(depth > 0, levels + depth, 0)
+
+
+def _progress_at(memory: _Memory, place: _Place, levels: int, velocity: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
     """The least progress of any part of a branch that ends with a leaf: parts of 2, 4, 8, ... leaves.
 
     Args:
       memory: with the leaf.
       place: of the leaf.
       levels: of the memory.
-      branch: without the leaf.
-      leaf: the leaf.
+      velocity: at the leaf.
       total: momenta of the branch with the leaf.
     """
-    velocity = leaf.phase.velocity
 
     def look(level: tf.Tensor, progress: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         first, second, last = place.ones - level, place.ones - level + 1, levels + level - 1
@@ -397,7 +391,8 @@ def _progress_at(memory: _Memory, place: _Place, levels: int, branch: _Branch, l
         return level + 1, _least(progress, _least(of_part, across))
 
     def pair() -> tf.Tensor:
-        return _progress(branch.velocity, velocity, branch.point.momentum + leaf.phase.momentum)
+        first = place.ones - 1
+        return _progress(memory.velocity.read(first), velocity, total - memory.before.read(first))
 
     def parts(progress: tf.Tensor) -> tf.Tensor:
         return tf.while_loop(
@@ -405,7 +400,7 @@ def _progress_at(memory: _Memory, place: _Place, levels: int, branch: _Branch, l
         )[1]
 
     def none() -> tf.Tensor:
-        return tf.ones_like(branch.log_weight)
+        return tf.ones_like(velocity[..., 0])
 
     is_odd = place.trailing > 0
     if is_compiled_by_xla():  # which would copy the whole memory into a branch of a condition
@@ -456,6 +451,20 @@ def _ones(number: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.raw_ops.PopulationCount(x=number), tf.int32)
 
 
+def _revealed(status: tf.Tensor) -> tf.Tensor:
+    """A branch's status as one of a tree: to have turned back is no failure."""
+    return tf.maximum(status, int(Status.OK))
+
+
+def _status_alone(ledger: Ledger) -> Ledger:
+    return Ledger(ledger.status, *[()] * (len(Ledger._fields) - 1))
+
+
+def _given(ledger: Ledger) -> dict[str, tf.Tensor]:
+    """The fields that a ledger has."""
+    return {name: value for name, value in ledger._asdict().items() if not isinstance(value, tuple)}
+
+
 def _without_ledger(point: Any) -> Any:
     return point._replace(ledger=())
 
@@ -464,6 +473,8 @@ def _choose(condition: tf.Tensor, chosen: Any, otherwise: Any) -> Any:
     """`chosen` for the chains for which a condition `[batch...]` holds, for nests of `[batch...]` and `[batch..., D]`."""
 
     def choose(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        if x is y:  # the position of a point and of the same point turned around
+            return x
         if condition.shape.rank == 1:  # whole rows are copied; `tf.where` would broadcast the condition, four times slower
             return tf.raw_ops.Select(condition=condition, x=x, y=y)
         return tf.where(condition if x.shape.rank == condition.shape.rank else condition[..., tf.newaxis], x, y)

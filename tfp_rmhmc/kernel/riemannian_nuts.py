@@ -15,7 +15,7 @@ from tfp_rmhmc.hamiltonian import Hamiltonian
 from tfp_rmhmc.integrator import DIVERGENCE_THRESHOLD, Gardener, Integrator, Ledger, Status, Tree, composition
 from tfp_rmhmc.kernel.base import RiemannianKernel, check_arguments, check_common, default_integrator
 from tfp_rmhmc.metric import Evaluation, Metric, SoftAbsMetric
-from tfp_rmhmc.noise import checked_seed, split_seed, uniform_like
+from tfp_rmhmc.noise import checked_seed, split_seed, uniforms_like
 from tfp_rmhmc.state import StateLayout, is_list_like, state_parts
 
 __all__ = ['RiemannianNUTS', 'RiemannianNUTSResults']
@@ -205,14 +205,8 @@ class RiemannianNUTS(RiemannianKernel):
                 self._steps_per_leaf,
             )
 
-            # All at once: in the loop a seed is one operation.
-            numbers = tf.range(2 * self.max_tree_depth + 2**self.max_tree_depth)
-            seeds = tree_seed + tf.stack([tf.zeros_like(numbers), numbers], axis=1)
-
-            def uniform(number: tf.Tensor) -> tf.Tensor:
-                return uniform_like(previous.target_log_prob, tf.gather(seeds, number))
-
-            tree = gardener.grow(local, point, uniform)
+            num_uniforms = 2 * self.max_tree_depth + 2**self.max_tree_depth
+            tree = gardener.grow(local, point, uniforms_like(previous.target_log_prob, tree_seed, num_uniforms))
             results = self._results(tree, layout, previous, seed)
             results = results._replace(
                 energy=local.energy(point.momentum), momentum_distribution=_centred_normal(local.factor.diagonal(position))
