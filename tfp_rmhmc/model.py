@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_rmhmc import positive
 from tfp_rmhmc.argument import static_real
 from tfp_rmhmc.state import is_list_like
 
@@ -15,7 +16,10 @@ __all__ = ['PinnedModel', 'names_of']
 
 
 class PinnedModel:
-    """The posterior of a `tfd.JointDistribution*` given some of its variables, in the space of its default bijectors.
+    """The posterior of a `tfd.JointDistribution*` given some of its variables, in its unconstrained space.
+
+    That is the space of its default bijectors, but for positive variables, which are there by their logarithms where TFP
+    would have a softplus.
 
     Args:
       model: a joint distribution: named, sequential or coroutine, auto-batched or not.
@@ -25,6 +29,7 @@ class PinnedModel:
       names: of the free variables, in the order of the state parts.
       dtypes: of the free variables.
       shapes: of the unconstrained parts, without chains.
+      labels: of the unconstrained parts: the names, with a `log` where a part is a logarithm.
     """
 
     def __init__(self, model: Any, pins: dict[str, Any]):
@@ -51,12 +56,15 @@ class PinnedModel:
         shapes = self._bijector.inverse_event_shape(pinned.event_shape)
         self._event_ndims = tf.nest.map_structure(lambda shape: shape.rank, shapes)
         self.shapes = tf.nest.flatten(shapes)
+        self._positives, self.labels = self._logarithms()
         self._correlations = self._which_are_correlations()
 
     def target_log_prob_fn(self, *parts: tf.Tensor) -> tf.Tensor:
         """The log density of unconstrained parts."""
         y = self._structured(parts)
         log_det = self._bijector.forward_log_det_jacobian(y, event_ndims=self._event_ndims)
+        for i, sign in self._positives.items():
+            log_det += _sum_over_event(positive.log_jacobian(sign * parts[i]), len(self.shapes[i]))
         log_det -= sum(self._excess_of_correlations(parts[i], len(self.shapes[i])) for i in self._correlations)
         return self._log_prob_fn(self._bijector.forward(y)) + log_det
 
@@ -75,6 +83,20 @@ class PinnedModel:
                 )
         return [i for i, law in enumerate(laws) if isinstance(law, tfp.distributions.LKJ)]
 
+    def _logarithms(self) -> tuple[dict[int, int], list[str]]:
+        """The parts that TFP's default bijectors map by a softplus, or with the sign -1 by its reciprocal; and all labels."""
+        rng = np.random.default_rng(0)
+        points = [
+            tf.constant(2.0 * rng.normal(size=[4, *shape]), dtype)
+            for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
+        ]
+        with tf.init_scope():
+            images = tf.nest.flatten(self._bijector.forward(tf.nest.pack_sequence_as(self.structure, points)))
+        pairs = list(zip(points, images, strict=True))
+        signs = {i: sign for i, pair in enumerate(pairs) if (sign := positive.sign_of_softplus(*pair))}
+        are_logs = [i in signs or positive.is_exponential(*pair) for i, pair in enumerate(pairs)]
+        return signs, [f'log {name}' if is_log else name for name, is_log in zip(self.names, are_logs, strict=True)]
+
     @staticmethod
     def _excess_of_correlations(part: tf.Tensor, event_ndims: int) -> tf.Tensor:
         """What TFP's log Jacobian of a correlation matrix is too large by, up to a constant.
@@ -85,7 +107,7 @@ class PinnedModel:
         """
         root = tfp.bijectors.CorrelationCholesky().forward(part)
         logs = tf.math.log(tf.linalg.diag_part(root))
-        return tf.reduce_sum(logs, axis=list(range(-event_ndims, 0)))
+        return _sum_over_event(logs, event_ndims)
 
     def constrain(self, parts: Any) -> Any:
         """Unconstrained parts, with any leading dimensions, in the model's own structure and space."""
@@ -93,7 +115,9 @@ class PinnedModel:
 
     def unconstrain(self, values: Any) -> list[tf.Tensor]:
         """The inverse of `constrain`."""
-        return [tf.identity(part) for part in tf.nest.flatten(self._bijector.inverse(values))]
+        parts = [tf.identity(part) for part in tf.nest.flatten(self._bijector.inverse(values))]
+        signs = self._positives
+        return [signs[i] * positive.to_logarithm(y) if i in signs else y for i, y in enumerate(parts)]
 
     def distributions(self, parts: Any) -> dict[str, tfp.distributions.Distribution]:
         """Each variable's distribution given its parents, at unconstrained parts `[chains..., event...]`, by name."""
@@ -116,7 +140,14 @@ class PinnedModel:
         return tf.nest.pack_sequence_as(self.model.dtype, [values[name] for name in self._all_names])
 
     def _structured(self, parts: Any) -> Any:
-        return tf.nest.pack_sequence_as(self.structure, list(parts))
+        """What TFP's bijector takes."""
+        signs = self._positives
+        y = [positive.to_softplus(signs[i] * part) if i in signs else part for i, part in enumerate(parts)]
+        return tf.nest.pack_sequence_as(self.structure, y)
+
+
+def _sum_over_event(x: tf.Tensor, event_ndims: int) -> tf.Tensor:
+    return tf.reduce_sum(x, axis=list(range(-event_ndims, 0))) if event_ndims else x
 
 
 def _innermost(distribution: Any) -> Any:

@@ -97,8 +97,7 @@ class RiemannianNUTS(RiemannianKernel):
       max_tree_depth: doublings at most.
       max_energy_diff: the energy change at which a leaf counts as divergent.
       unrolled_leapfrog_steps: steps between leaves; by default 1, and 4 for integrators of the doubled space, whose
-        energies
-        cost three evaluations of the metric.
+        energies cost three evaluations of the metric.
       experimental_shard_axis_names: must be None.
       name: for scopes in graphs.
     """

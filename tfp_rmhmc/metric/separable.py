@@ -103,7 +103,7 @@ class SeparableMetric(Metric):
         it. Cost of an evaluation: the distributions of the model, and O(D).
 
         Args:
-          model: named, sequential or coroutine, auto-batched or not.
+          model: named, sequential or coroutine, auto-batched or not. Positive variables are there by their logarithms.
           **pins: observed values of the model's variables.
         """
         check_instance('model', model, tfp.distributions.JointDistribution, 'a joint distribution')

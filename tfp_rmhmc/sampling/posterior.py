@@ -83,7 +83,8 @@ def sample_posterior(
         `SoftAbsMetric(4.0)`, and above 200 dimensions `MongeMetric(D**-0.5)`, in coordinates that are scaled to unit
         standard deviation, as seen in the burn-in. HMC and NUTS use the same scaling.
       initial_state: `[num_chains, ...]`, in the model's structure and space; by default uniform on (-2, 2) in the
-        unconstrained space.
+        unconstrained space. That is the one of the model's default bijectors, but for positive variables: they are there by
+        their logarithms, also where TFP would have a softplus.
       bijector: for a log density of constrained values with flat priors: a `tfb.Bijector`, or one for each part of
         `initial_state` in the same structure, None where there is no constraint. `model` and `initial_state` then are in
         the constrained space, as the draws are; the log Jacobian is added. A `metric` is in the unconstrained one.

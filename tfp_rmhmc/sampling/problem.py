@@ -30,6 +30,7 @@ class Problem:
       constrain: maps parts (with any leading dimensions before the chains') to the model's own structure and space.
       names: one for each tensor of that structure, in `tf.nest.flatten` order.
       log_prob_parts: each variable's share of the log density at unconstrained parts, by name, where that is known.
+      labels: of the unconstrained parts, where they are not the names: `log tau` for a positive variable.
     """
 
     target_log_prob_fn: Callable[..., tf.Tensor]
@@ -37,15 +38,16 @@ class Problem:
     constrain: Callable[[list[tf.Tensor]], Any]
     names: list[str]
     log_prob_parts: Callable[[list[tf.Tensor]], dict[str, tf.Tensor]] | None = None
+    labels: list[str] | None = None
 
     def part_names(self) -> list[str]:
         """A name for each unconstrained part."""
         return self.names if len(self.names) == len(self.start) else [f'x{i}' for i in range(len(self.start))]
 
     def coordinate_names(self) -> list[str]:
-        """A name for each coordinate of the flat unconstrained state: `mu`, `theta[0]`, ..."""
+        """A name for each coordinate of the flat unconstrained state: `mu`, `log tau`, `theta[0]`, ..."""
         found = []
-        for name, part in zip(self.part_names(), self.start, strict=True):
+        for name, part in zip(self.labels or self.part_names(), self.start, strict=True):
             event = part.shape[1:].as_list()
             found += [f'{name}[{",".join(map(str, index))}]' if event else name for index in np.ndindex(*event)]
         return found
@@ -171,7 +173,7 @@ def _from_joint_distribution(
                 f'`initial_state` must have {num_chains} chains as its first dimension, got shapes '
                 f'{[part.shape.as_list() for part in tf.nest.flatten(initial)]}.'
             )
-    return Problem(pinned.target_log_prob_fn, start, pinned.constrain, pinned.names, pinned.log_prob_parts)
+    return Problem(pinned.target_log_prob_fn, start, pinned.constrain, pinned.names, pinned.log_prob_parts, pinned.labels)
 
 
 def _near_zero(
