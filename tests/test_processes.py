@@ -81,7 +81,9 @@ def test_two_processes(start, tmp_path):
     # One worker dies: the other ends, and says why.
     workers[1].send_signal(signal.SIGKILL)
     assert workers[0].wait(timeout=MOST_SECONDS) != 0
-    assert '/job:worker/replica:0/task:1' in (tmp_path / 'first' / 'log0').read_text()
+    log = (tmp_path / 'first' / 'log0').read_text()
+    assert '/job:worker/replica:0/task:1' in log
+    assert 'RuntimeError: Another process of this run does not answer' in log
 
     # Both go on from the file, which the first worker has written.
     saved = np.load(checkpoint)['state.0'] if 'state.0' in np.load(checkpoint) else np.zeros([0, 2, 2])

@@ -118,7 +118,7 @@ def energy_and_force(target, metric):
 # XLA has no second derivatives of arrays that loops fill.
 SAID = [('scan', 3, 'xla'), ('map_fn', 3, 'xla')]
 CASES = [(name, order, mode) for name in TARGETS for order in METRICS for mode in ('graph', 'xla')]
-# Derivatives of the adjoint equation's solution take minutes to trace.
+# Derivatives of the adjoint equation's solution take minutes to trace, which a warning says when a chain begins.
 LEFT_OUT = [('ode', order, mode) for order in (2, 3) for mode in ('graph', 'xla')]
 
 
@@ -136,6 +136,17 @@ def test_what_xla_cannot_compile_is_said_before_it_tries(name, order, mode):
     evaluate = compiled_variants(energy_and_force(TARGETS[name][0], METRICS[order]))[mode]
     with pytest.raises(NotImplementedError, match=r'(?s)^(?!.*\n).*under XLA.*`tf.TensorArray`.*`SeparableMetric`'):
         evaluate(tf.constant(Q), tf.constant(P))
+
+
+@pytest.mark.parametrize('order', METRICS)
+def test_what_takes_minutes_is_said_when_a_chain_begins(order):
+    kernel = rm.RiemannianHMC(with_ode, 0.1, 1, metric=METRICS[order])
+    begin = tf.function(kernel.bootstrap_results, autograph=False).get_concrete_function
+    if order == 1:  # no warning, which would be an error here
+        begin(tf.constant(Q))
+        return
+    with pytest.warns(UserWarning, match=r'^The log density has a loop inside a loop.*minutes.*`SeparableMetric`'):
+        begin(tf.constant(Q))
 
 
 def test_what_tensorflow_cannot_do_is_one_sentence():

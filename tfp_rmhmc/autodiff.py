@@ -16,9 +16,10 @@ third derivatives of a target that fills a `tf.TensorArray` in a loop, as `tf.sc
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -29,13 +30,15 @@ __all__ = [
     'jacobian',
     'not_vectorizable',
     'value_and_gradient',
+    'warn_of_nested_loops',
 ]
 
 _Fn = Callable[[tf.Tensor], tf.Tensor]
 
 _NOT_VECTORIZABLE = 'tfp_rmhmc_not_vectorizable'
+_WHILE = {'While', 'StatelessWhile'}
 # Loops and branches, whose vectorised derivatives XLA cannot compile.
-_LOOPS = {'While', 'StatelessWhile', 'If', 'StatelessIf', 'Case', 'StatelessCase'}
+_LOOPS = _WHILE | {'If', 'StatelessIf', 'Case', 'StatelessCase'}
 # What writes to a `tf.TensorArray`.
 _WRITES = {'TensorListSetItem', 'TensorListScatterIntoExistingList'}
 
@@ -75,7 +78,7 @@ def hessian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tens
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(position)
         value, gradient = value_and_gradient(fn, position)
-    if is_compiled_by_xla() and any(kind in _WRITES for _, kind in _operations_between([position], value)):
+    if is_compiled_by_xla() and any(op.kind in _WRITES for op in _operations_between([position], value)):
         # XLA would say so itself, after minutes, and not in these words.
         raise LookupError('no second derivative of a `tf.TensorArray` that a loop fills, as `tf.scan` and `tf.map_fn` do')
     rows = _vectorized_rows(tape, gradient, position)
@@ -131,33 +134,58 @@ def _pull_back(tape: tf.GradientTape, outputs: tf.Tensor, inputs: tf.Tensor, cot
 def _can_be_vectorized(outputs: tf.Tensor, inputs: list[tf.Tensor]) -> bool:
     """Whether no operation that leads from inputs to outputs is marked by `not_vectorizable`, or a loop under XLA."""
     forbidden = _LOOPS if is_compiled_by_xla() else set()
-    return not any(_NOT_VECTORIZABLE in name or kind in forbidden for name, kind in _operations_between(inputs, outputs))
+    return not any(_NOT_VECTORIZABLE in op.name or op.kind in forbidden for op in _operations_between(inputs, outputs))
 
 
-def _operations_between(inputs: list[tf.Tensor], outputs: tf.Tensor) -> Iterator[tuple[str, str]]:
-    """Name and type of each operation of the present graph on the way, those inside of functions included."""
-    bodies: set[str] = set()  # of the functions that are called on the way
+def warn_of_nested_loops(position: tf.Tensor, value: tf.Tensor) -> None:
+    """Warns, in a graph, if a function that shall be differentiated more than once has a loop inside a loop.
+
+    Solvers of differential equations have. TensorFlow traces the derivatives of their gradients for minutes.
+    """
+    if tf.executing_eagerly():
+        return
+    if any(op.kind in _WHILE and op.num_loops for op in _operations_between([position], value)):
+        warnings.warn(
+            'The log density has a loop inside a loop, as solvers of differential equations have, and the metric needs '
+            'derivatives of its gradient, which TensorFlow may take minutes to trace; `SeparableMetric`, `FisherMetric` '
+            'and `EuclideanMetric` need none.',
+            stacklevel=2,
+        )
+
+
+class _Operation(NamedTuple):
+    """Of a graph: its name, its type, and in how many loops it is."""
+
+    name: str
+    kind: str
+    num_loops: int
+
+
+def _operations_between(inputs: list[tf.Tensor], outputs: tf.Tensor) -> Iterator[_Operation]:
+    """Each operation of the present graph on the way, those inside of functions included."""
+    bodies: set[tuple[str, int]] = set()  # the functions that are called on the way, and in how many loops
     waiting, seen = [outputs.op], {tensor.op for tensor in inputs}
     while waiting:
         op = waiting.pop()
         if op in seen:
             continue
         seen.add(op)
-        yield op.name, op.type
+        yield _Operation(op.name, op.type, 0)
         if op.type != 'Const':  # whose description holds its value
-            bodies |= _functions_of(op.node_def)
+            bodies |= {(name, int(op.type in _WHILE)) for name in _functions_of(op.node_def)}
         waiting += [tensor.op for tensor in op.inputs]
     if not bodies:
         return
     # Only now, since it copies the whole graph: the functions' own operations, and those of the functions that they call.
     library = {body.signature.name: body.node_def for body in outputs.graph.as_graph_def().library.function}
-    names, known = list(bodies), set(bodies)
-    while names:
-        for node in library.get(names.pop(), ()):
-            yield node.name, node.op
-            called = _functions_of(node) - known
+    to_read, known = list(bodies), set(bodies)
+    while to_read:
+        body, num_loops = to_read.pop()
+        for node in library.get(body, ()):
+            yield _Operation(node.name, node.op, num_loops)
+            called = {(name, num_loops + int(node.op in _WHILE)) for name in _functions_of(node)} - known
             known |= called
-            names += called
+            to_read += called
 
 
 def _functions_of(node: Any) -> set[str]:

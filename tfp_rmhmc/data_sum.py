@@ -54,6 +54,11 @@ class SumOverData(abc.ABC):
         """Whether this process writes files. Where several processes work together, the first one does."""
         return True
 
+    @property
+    def spans_processes(self) -> bool:
+        """Whether several processes work together."""
+        return False
+
     @abc.abstractmethod
     def _total(self, fn: _Term, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The sum of the list `fn(piece, *arguments)` over all pieces; need not be differentiable."""
@@ -270,6 +275,11 @@ class SumOverReplicas(SumOverData):
             or resolver.task_type in (None, 'chief')
             or ('chief' not in resolver.cluster_spec().jobs and resolver.task_id == 0)
         )
+
+    @property
+    def spans_processes(self) -> bool:
+        resolver = self._strategy.cluster_resolver
+        return resolver is not None and sum(map(len, resolver.cluster_spec().as_dict().values())) > 1
 
     def _total(self, fn: _Term, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         def share(values: Any, *arguments: tf.Tensor) -> list[tf.Tensor]:

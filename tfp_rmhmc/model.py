@@ -84,7 +84,7 @@ class PinnedModel:
         return [i for i, law in enumerate(laws) if isinstance(law, tfp.distributions.LKJ)]
 
     def _logarithms(self) -> tuple[dict[int, int], list[str]]:
-        """The parts that TFP's default bijectors map by a softplus, or with the sign -1 by its reciprocal; and all labels."""
+        """The parts that TFP's default bijectors map by a softplus, or with the sign -1 by its reciprocal; all labels."""
         rng = np.random.default_rng(0)
         points = [
             tf.constant(2.0 * rng.normal(size=[4, *shape]), dtype)

@@ -37,9 +37,9 @@ def log_jacobian(u: tf.Tensor) -> tf.Tensor:
 
 
 def sign_of_softplus(points: tf.Tensor, images: tf.Tensor) -> int:
-    """1 where images are softplus of points plus a constant, -1 where they are its reciprocal, else 0; both `[n, event...]`.
+    """1 where images are softplus of points plus a constant, -1 where they are its reciprocal, else 0.
 
-    Only what is faster to sample hangs on the answer: each is a one-to-one map.
+    Both are `[n, event...]`. Only what is faster to sample hangs on the answer: each is a one-to-one map.
     """
     for sign, values in ((1, images), (-1, tf.math.reciprocal_no_nan(images))):
         if _is_shifted(values, tf.math.softplus(points)):

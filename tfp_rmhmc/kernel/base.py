@@ -8,7 +8,9 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_rmhmc import autodiff
 from tfp_rmhmc.argument import check_callable, check_instance, check_name, check_real, shown
+from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.integrator import Integrator, MetricCoupling, SeparableLeapfrog
 from tfp_rmhmc.metric import Metric
 from tfp_rmhmc.state import is_list_like
@@ -63,6 +65,13 @@ class RiemannianKernel(tfp.mcmc.TransitionKernel):
     def experimental_with_shard_axes(self, shard_axis_names: Any) -> RiemannianKernel:
         """A copy with other shard axes."""
         return self.copy(experimental_shard_axis_names=shard_axis_names)
+
+    def _first_evaluation(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Log density and gradient at the start of a chain, and a word about what may take long."""
+        log_prob, gradient = density.apply(autodiff.value_and_gradient, position)
+        if self.metric.differentiates_target:
+            autodiff.warn_of_nested_loops(position, log_prob)
+        return log_prob, gradient
 
     def _refuse_shards(self) -> None:
         if self.experimental_shard_axis_names is not None:

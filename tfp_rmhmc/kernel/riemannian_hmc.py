@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_rmhmc import autodiff
 from tfp_rmhmc.argument import check_flag, check_instance, check_integer, shown, static_real
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.hamiltonian import Hamiltonian
@@ -119,7 +118,7 @@ class UncalibratedRiemannianHMC(_FixedLengthKernel):
             parts = self._parts_of(init_state, 'init_state')
             density = LogDensity.at_state(self.target_log_prob_fn, parts)
             layout = density.layout
-            log_prob, gradient = autodiff.value_and_gradient(density, layout.flatten(parts))
+            log_prob, gradient = self._first_evaluation(density, layout.flatten(parts))
             zeros = [tf.zeros_like(part) for part in parts]
             none = tf.zeros_like(log_prob, dtype=tf.int32)
             store = self._parameters['store_parameters_in_results']

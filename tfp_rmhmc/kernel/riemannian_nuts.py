@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_probability as tfp
 
-from tfp_rmhmc import autodiff
 from tfp_rmhmc.argument import check_instance, check_integer, check_positive
 from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.hamiltonian import Hamiltonian
@@ -155,7 +154,7 @@ class RiemannianNUTS(RiemannianKernel):
             parts = state_parts(init_state, 'init_state')
             density = LogDensity.at_state(self.target_log_prob_fn, parts)
             position = density.layout.flatten(parts)
-            log_prob, gradient = density.apply(autodiff.value_and_gradient, position)
+            log_prob, gradient = self._first_evaluation(density, position)
             none, no = tf.zeros_like(log_prob, dtype=tf.int32), tf.zeros_like(log_prob, dtype=tf.bool)
             density.layout.flat_step_size(self.step_size, parts)  # raises if it does not fit the state
             return RiemannianNUTSResults(

@@ -61,9 +61,11 @@ class Metric(abc.ABC):
         Only speed depends on it: with such a metric `MetricCoupling` holds its copies together more tightly.
       is_separable: whether `separation` gives the metric in blocks that depend on each other only.
       has_connection: whether `connection` gives its Christoffel symbols.
+      differentiates_target: whether it takes more derivatives of the target than the gradient.
     """
 
     follows_curvature = False
+    differentiates_target = True
     is_separable = False
     has_connection = False
 

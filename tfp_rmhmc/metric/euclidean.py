@@ -43,6 +43,7 @@ class EuclideanMetric(Metric):
     """
 
     is_separable = True
+    differentiates_target = False
 
     def __init__(self, mass: Any = None):
         self._mass = mass

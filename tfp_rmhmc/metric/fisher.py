@@ -27,6 +27,7 @@ class FisherMetric(DenseMetric):
     """
 
     follows_curvature = True
+    differentiates_target = False
 
     def __init__(self, fisher_fn: Callable[..., tf.Tensor]):
         check_callable('fisher_fn', fisher_fn)

@@ -46,6 +46,11 @@ class PullbackMetric(DenseMetric):
         """As the metric that is pulled back: lengths are the same in both spaces."""
         return self._metric.follows_curvature
 
+    @property
+    def differentiates_target(self) -> bool:  # type: ignore[override]
+        """As the metric."""
+        return self._metric.differentiates_target
+
     def matrix(self, density: LogDensity, position: tf.Tensor) -> tf.Tensor:
         layout = density.layout
         bijectors = list(self._bijector) if is_list_like(self._bijector) else [self._bijector]

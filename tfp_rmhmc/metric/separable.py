@@ -67,6 +67,7 @@ class SeparableMetric(Metric):
 
     follows_curvature = True
     is_separable = True
+    differentiates_target = False
 
     def __init__(
         self,

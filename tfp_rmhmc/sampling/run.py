@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfp_rmhmc.data_sum import SumOverData
 from tfp_rmhmc.sampling.checkpoint import Checkpoint
 from tfp_rmhmc.sampling.compilation import Compiler
 from tfp_rmhmc.sampling.problem import Problem
@@ -68,7 +70,8 @@ class Run(abc.ABC):
             states = under(saved, 'state.')
             if states:
                 self.chunks = [Chunk([states[str(i)] for i in range(len(states))], under(saved, 'trace.'))]
-        self._warm_up(saved, self._with_failure(show))
+        with self._naming_lost_processes():
+            self._warm_up(saved, self._with_failure(show))
         self.seconds['warmup'] += time.perf_counter() - begin
 
     def draw(self, num_draws: int, chunk_size: int, show: Show, is_enough: Callable[[], bool]) -> bool:
@@ -78,7 +81,8 @@ class Run(abc.ABC):
         show = self._with_failure(show)
         try:
             while self.num_draws < num_draws and not (self.chunks and is_enough()):
-                chunk = self._stretch(min(chunk_size, num_draws - self.num_draws), num_draws, chunk_size)
+                with self._naming_lost_processes():
+                    chunk = self._stretch(min(chunk_size, num_draws - self.num_draws), num_draws, chunk_size)
                 self.chunks.append(chunk)
                 self.save()
                 show('sampling', chunk.trace)
@@ -140,6 +144,23 @@ class Run(abc.ABC):
     def scales(self) -> LearnedScales | None:
         """What was learned, if anything was."""
         return None
+
+    @contextlib.contextmanager
+    def _naming_lost_processes(self) -> Iterator[None]:
+        """Says in a sentence that another process is gone, which TensorFlow tells by an error of its network's."""
+        target = self.problem.target_log_prob_fn
+        try:
+            yield
+        except tf.errors.OpError as error:
+            if not (isinstance(target, SumOverData) and target.spans_processes):
+                raise
+            kept = (
+                'go on from the checkpoint' if self.checkpoint.is_wanted else 'begin again (go on, with `checkpoint_dir`)'
+            )
+            raise RuntimeError(
+                f'Another process of this run does not answer, so that the sum over all data cannot be had: start all '
+                f'processes again to {kept}.'
+            ) from error
 
     def _compiling(self) -> dict[str, float]:
         """Seconds of tracing and compiling, by phase."""
