@@ -12,13 +12,13 @@ import tensorflow as tf
 from tfp_rmhmc.data_sum import SumOverData
 from tfp_rmhmc.metric import Fit, ScaleStructure
 from tfp_rmhmc.sampling.checkpoint import Checkpoint
-from tfp_rmhmc.sampling.compilation import Compiler
+from tfp_rmhmc.sampling.compilation import Compiler, has_long_loops
 from tfp_rmhmc.sampling.engine import Engine, Stretch, Tuning
 from tfp_rmhmc.sampling.problem import Problem
 from tfp_rmhmc.sampling.run import Run, Show, under
 from tfp_rmhmc.sampling.runner import Chunk
 from tfp_rmhmc.sampling.scales import LearnedScales
-from tfp_rmhmc.sampling.warmup import MAX_STEPS, STRETCH, Tuned, warm_up
+from tfp_rmhmc.sampling.warmup import MAX_STEPS, STRETCH, RunStretch, Tuned, warm_up
 
 __all__ = ['AutomaticRun']
 
@@ -87,11 +87,16 @@ class AutomaticRun(Run):
             self._found = _restored(saved)
             return
 
-        def engine_of(structure: ScaleStructure) -> Any:
-            return self._engine(structure, STRETCH, self.compiler.is_xla)
+        if self._may_compile():
+            self.compiler.prefer(has_long_loops(self.problem.target_log_prob_fn, self.problem.start))
+
+        def run_of(structure: ScaleStructure) -> RunStretch:
+            return lambda *arguments: self.compiler.call(
+                lambda is_xla: self._engine(structure, STRETCH, is_xla).run(*arguments)
+            )
 
         self._found = warm_up(
-            self.problem.start, *self._plan, self._seed, engine_of, lambda phase, stretch: show(phase, stretch.trace)
+            self.problem.start, *self._plan, self._seed, run_of, lambda phase, stretch: show(phase, stretch.trace)
         )
         self.save()
 

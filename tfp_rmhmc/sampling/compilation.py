@@ -16,7 +16,7 @@ from tfp_rmhmc.linalg import are_arrowheads
 from tfp_rmhmc.metric import DenseMetric, Metric, SoftAbsMetric
 from tfp_rmhmc.state import StateLayout, state_parts
 
-__all__ = ['Compiler', 'prefers_xla']
+__all__ = ['Compiler', 'has_long_loops', 'prefers_xla']
 
 _T = TypeVar('_T')
 
@@ -97,6 +97,9 @@ _FACTORISATION = {
     SoftAbsMetric: _Factorisation(vectors=10.0, loss=96.0, power=3.5),
     DenseMetric: _Factorisation(vectors=5.0, loss=14.0, power=2.4),
 }
+# Rounds of a loop from which on a gradient of the target takes a graph so long to start its operations, some tenths of a
+# millisecond a round, that compiling pays within the first hundred transitions.
+_LONG = 20
 # Above this dimension an operation takes longer to run than to start.
 _MAX_DIMENSION = 10_000
 
@@ -133,6 +136,17 @@ def prefers_xla(target_log_prob_fn: Callable[..., tf.Tensor], current_state: Any
                 and _has_closed_form(LogDensity(target_log_prob_fn, layout), layout.flatten(parts))
             )
     return True
+
+
+def has_long_loops(target_log_prob_fn: Callable[..., tf.Tensor], parts: list[tf.Tensor]) -> bool:
+    """Whether a target goes through loops of many rounds, as many as are known beforehand, as a `tf.scan` over data does.
+
+    Of other loops XLA has no derivatives. Cost: one trace of the target.
+    """
+    graph = tf.function(target_log_prob_fn, autograph=False).get_concrete_function(*parts).graph
+    loops = [op for op in graph.get_operations() if op.type in ('While', 'StatelessWhile')]
+    rounds = [tf.get_static_value(op.inputs[1]) for op in loops]  # TensorFlow's counter, the most rounds, the variables
+    return bool(rounds) and all(most is not None and np.ndim(most) == 0 for most in rounds) and max(rounds) >= _LONG
 
 
 def _num_elements(graph: tf.Graph) -> int:

@@ -10,12 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_rmhmc.metric import LEAST_GAIN, MAX_DENSE, Fit, ScaleStructure, diagonal_fit, fit_metric, normal_scores
-from tfp_rmhmc.sampling.engine import Engine, Stretch, Tuning
+from tfp_rmhmc.sampling.engine import Stretch, Tuning
 from tfp_rmhmc.sampling.result import least_bulk_ess
 
-__all__ = ['MAX_STEPS', 'STRETCH', 'Tuned', 'warm_up']
+__all__ = ['MAX_STEPS', 'STRETCH', 'RunStretch', 'Tuned', 'warm_up']
 
 STRETCH = 50  # transitions of a program
+# Makes transitions: `Engine.run`.
+RunStretch = Callable[..., Stretch]
 # Trajectory lengths that are tried, as multiples of the present one.
 _COARSE, _FINE = (0.5, 1.0, 2.0), (0.5, 2.0**-0.5, 1.0, 2.0**0.5, 2.0)
 _MAX_COORDINATES = 500  # that the length is tuned by
@@ -105,7 +107,7 @@ def warm_up(
     target_accept_prob: float | None,
     trajectory_length: float | None,
     seed: tf.Tensor,
-    engine_of: Callable[[ScaleStructure], Engine],
+    run_of: Callable[[ScaleStructure], RunStretch],
     show: Callable[[str, Stretch], None],
 ) -> Tuned:
     """Burn-in and learning, in growing windows; afterwards everything is frozen.
@@ -117,7 +119,7 @@ def warm_up(
       target_accept_prob: at which step sizes aim; None for a usual one, and a higher one where the metric cannot follow.
       trajectory_length: None to find it.
       seed: int32[2].
-      engine_of: the engine of a structure.
+      run_of: makes transitions with a metric of that structure.
       show: is told of each stretch.
     """
     dimension = sum(int(np.prod(part.shape[1:])) for part in start)
@@ -134,7 +136,7 @@ def warm_up(
         num = round(window.share * total)
         if num == 0 or (window.can_be_spared and (is_settled or not fit.exponents)):
             continue
-        engine = engine_of(fit.structure)
+        run = run_of(fit.structure)
         multiples = np.array(window.ladder if trajectory_length is None else (1.0,))
         stretches: list[Stretch] = []
         before: list[np.ndarray] = []
@@ -145,7 +147,7 @@ def warm_up(
             ladder = length * multiples[np.arange(done, done + count) % len(multiples)]
             lengths = np.full(count, 1e9) if is_burnin else ladder
             most = min(window.max_steps, 8 + dimension // 4) if is_burnin else window.max_steps
-            stretch = engine.run(state, fit.parameters, tuning, lengths, first, seed, True, most)
+            stretch = run(state, fit.parameters, tuning, lengths, first, seed, True, most)
             before.append(np.concatenate([_flat(state)[None], stretch.flat[:-1]]))
             state, tuning, first = [part[-1] for part in stretch.states], stretch.tuning, first + count
             if stretch.scores.size * (len(stretches) + 1) > _MAX_KEPT:  # very many coordinates: the newest have to do
