@@ -101,12 +101,12 @@ def num_blocks(integrator):
 def flow(integrator, log_prob, metric, step_size, num_steps):
     """The whole proposal as a function `[n, blocks * D] -> [n, blocks * D]`, the centre of a gap included.
 
-    `step_size` is a scalar or `[D]` or `[n, D]`. After a call, `log_determinant: [n]` is what the integrator says of its
-    volume.
+    `step_size` is a scalar or `[D]` or `[n, D]`; it and the number of steps may be others in a call, at the price of no new
+    trace if the shapes are the same. After a call, `log_determinant: [n]` is what the integrator says of its volume.
     """
 
     @tf.function(autograph=False)
-    def run(z, step):
+    def run(z, step, num):
         position, momentum, *gaps = tf.split(z, num_blocks(integrator), axis=-1)
         step = step if step.shape.rank == 0 else tf.broadcast_to(step, tf.shape(position))
 
@@ -115,15 +115,17 @@ def flow(integrator, log_prob, metric, step_size, num_steps):
             return point._replace(position_gap=gaps[0], momentum_gap=gaps[1]) if gaps else point
 
         hamiltonian = hamiltonian_of(log_prob, metric, position)
-        trajectory = fly(integrator, hamiltonian, launch, position, step, tf.constant(num_steps, tf.int32))
+        trajectory = fly(integrator, hamiltonian, launch, position, step, num)
         end = trajectory.end
         blocks = [end.phase.position, end.phase.momentum]
         blocks += [end.point.position_gap, end.point.momentum_gap] if gaps else []
         changed = tf.zeros_like(position[:, 0]) if integrator.preserves_volume else trajectory.log_determinant
         return tf.concat(blocks, axis=-1), trajectory.ledger.is_ok, changed
 
-    def checked(z, sign=1.0):
-        end, is_ok, checked.log_determinant = run(tf.constant(z), sign * tf.constant(step_size, z.dtype))
+    def checked(z, sign=1.0, step=step_size, num=num_steps):
+        end, is_ok, checked.log_determinant = run(
+            tf.constant(z), sign * tf.constant(step, z.dtype), tf.constant(num, tf.int32)
+        )
         assert np.all(is_ok), 'a solve failed'
         return end.numpy()
 

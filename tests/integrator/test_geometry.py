@@ -1,5 +1,7 @@
 """Reversal, volume, order, and agreement with known trajectories."""
 
+import functools
+
 import numpy as np
 import pytest
 import scipy.special
@@ -63,37 +65,20 @@ def case_of(name, case):
     return log_prob, metric, q, step
 
 
-def start_of(integrator, case, rng, num=1):
+def start_of(integrator, case, rng):
+    """As many points as `determinant` asks for, so that both are asked of one program."""
     _, _, q, _ = CASES[case]
-    gaps = [0.02 * rng.standard_normal((num, q.size)) for _ in range(num_blocks(integrator) - 2)]
-    return np.concatenate([np.tile(q, (num, 1)), rng.standard_normal((num, q.size)), *gaps], axis=1)
+    num = 4 * num_blocks(integrator) * q.size
+    gaps = [0.02 * rng.standard_normal(q.size) for _ in range(num_blocks(integrator) - 2)]
+    return np.tile(np.concatenate([q, rng.standard_normal(q.size), *gaps]), (num, 1))
 
 
 def assert_reversible(forward, z, blocks, tolerance=1e-9):
-    """Back with the momenta reversed, and back by steps of the opposite sign."""
-    there = forward(z)
+    """Back from eight steps with the momenta reversed, and back by steps of the opposite sign."""
+    there = forward(z, num=8)
     assert np.abs(there - z).max() > 0.1
-    assert np.abs(flip(forward(flip(there, blocks)), blocks) - z).max() < tolerance
-    assert np.abs(forward(there, sign=-1.0) - z).max() < tolerance
-
-
-@pytest.mark.parametrize('case', CASES)
-@pytest.mark.parametrize('name', EXACT)
-def test_reversal(name, case, rng):
-    integrator = EXACT[name]
-    log_prob, metric, _, step = case_of(name, case)
-    tolerance = 1e-12 if name.startswith(('separable', 'gaussian', 'lagrangian')) else 1e-9
-    forward = flow(integrator, log_prob, metric, step, 8)
-    assert_reversible(forward, start_of(integrator, case, rng), num_blocks(integrator), tolerance)
-
-
-@pytest.mark.parametrize('name', EXACT)
-def test_reversal_with_steps_of_every_coordinate_and_chain(name, rng):
-    integrator = EXACT[name]
-    log_prob, metric, q, step = case_of(name, 'funnel')
-    steps = step * rng.uniform(0.5, 1.5, size=(3, q.size))
-    forward = flow(integrator, log_prob, metric, steps, 8)
-    assert_reversible(forward, start_of(integrator, 'funnel', rng, num=3), num_blocks(integrator))
+    assert np.abs(flip(forward(flip(there, blocks), num=8), blocks) - z).max() < tolerance
+    assert np.abs(forward(there, sign=-1.0, num=8) - z).max() < tolerance
 
 
 def determinant(forward, z):
@@ -121,29 +106,33 @@ def assert_volume(integrator, forward, z):
 
 @pytest.mark.parametrize('case', CASES)
 @pytest.mark.parametrize('name', EXACT)
-def test_volume(name, case, rng):
+def test_reversal_volume_and_single_steps(name, case, rng):
+    """The last is what a tree of steps needs: one step after another, each completed, is the trajectory as a whole."""
     integrator = EXACT[name]
     log_prob, metric, _, step = case_of(name, case)
+    tolerance = 1e-12 if name.startswith(('separable', 'gaussian', 'lagrangian')) else 1e-9
     forward = flow(integrator, log_prob, metric, step, 4)
-    assert_volume(integrator, forward, start_of(integrator, case, rng))
+    z = start_of(integrator, case, rng)
+    assert_reversible(forward, z, num_blocks(integrator), tolerance)
+    assert_volume(integrator, forward, z)
+    after = z
+    for _ in range(3):
+        after = forward(after, num=1)
+    np.testing.assert_allclose(after, forward(z, num=3), atol=1e-10)
 
 
 @pytest.mark.parametrize('name', EXACT)
-def test_volume_with_steps_of_every_coordinate(name, rng):
+def test_reversal_and_volume_with_steps_of_every_coordinate_and_chain(name, rng):
     integrator = EXACT[name]
     log_prob, metric, q, step = case_of(name, 'funnel')
-    forward = flow(integrator, log_prob, metric, step * rng.uniform(0.5, 1.5, size=q.size), 4)
-    assert_volume(integrator, forward, start_of(integrator, 'funnel', rng))
-
-
-@pytest.mark.parametrize('name', EXACT)
-def test_single_steps_make_a_trajectory(name, rng):
-    """What a tree of steps needs: one step after another, each completed, is the trajectory as a whole."""
-    integrator = EXACT[name]
-    log_prob, metric, _, step = case_of(name, 'funnel')
-    whole, single = (flow(integrator, log_prob, metric, step, num) for num in (3, 1))
     z = start_of(integrator, 'funnel', rng)
-    np.testing.assert_allclose(single(single(single(z))), whole(z), atol=1e-10)
+    steps = step * rng.uniform(0.5, 1.5, size=(len(z), q.size))
+    forward = flow(integrator, log_prob, metric, steps, 4)
+    assert_reversible(forward, z, num_blocks(integrator))
+    of_one_chain = functools.partial(forward, step=np.tile(steps[0], (len(z), 1)))
+    found = determinant(of_one_chain, z[0])
+    of_one_chain(z)
+    assert abs(found - np.exp(forward.log_determinant.numpy()[0])) < 1e-7
 
 
 @pytest.mark.parametrize('name', ['metric-coupling', 'tao-binding'])

@@ -93,9 +93,10 @@ def test_results_have_hmc_s_fields_and_ours(cls):
     assert not shadowing & fields
 
 
-@pytest.mark.parametrize('store', [False, True])
-@pytest.mark.parametrize('dtype', [tf.float32, tf.float64])
-@pytest.mark.parametrize('batch', [(), (5,), (2, 3)])
+@pytest.mark.parametrize(
+    ('batch', 'dtype', 'store'),
+    [((), tf.float32, True), ((5,), tf.float64, False), ((5,), tf.float32, False), ((2, 3), tf.float64, True)],
+)
 @pytest.mark.parametrize('cls', CLASSES)
 def test_structure_dtype_and_static_shape_are_kept(cls, batch, dtype, store):
     """`bootstrap_results` and `one_step` agree in everything a while loop looks at."""
@@ -222,9 +223,12 @@ def test_seeds(cls):
     run(7)
 
 
-@pytest.mark.parametrize('cls', CLASSES)
 @pytest.mark.parametrize(
-    ('metric', 'dtype'), [(METRIC, tf.float64), (METRIC, tf.float32), (rm.SoftAbsMetric(), tf.float64)]
+    ('cls', 'metric', 'dtype'),
+    [(cls, METRIC, tf.float64) for cls in CLASSES]
+    # `RiemannianHMC` is one of these two by another name.
+    + [(cls, METRIC, tf.float32) for cls in (rm.ExplicitRiemannianHMC, rm.ImplicitRiemannianHMC)]
+    + [(cls, rm.SoftAbsMetric(), tf.float64) for cls in (rm.ExplicitRiemannianHMC, rm.ImplicitRiemannianHMC)],
 )
 def test_eager_graph_and_xla_propose_the_same(cls, metric, dtype):
     """TFP's own uniform of the accept step differs under XLA; all else is the same, several transitions in a row."""

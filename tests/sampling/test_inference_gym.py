@@ -13,23 +13,15 @@ pytestmark = [
         'ignore:R-hat', 'ignore:The energy fraction', 'ignore:.*trajectories (diverged|could not be)'
     ),
 ]
-# Metric (None: sample_posterior's own), chains, draws, mean trajectory length, `jit_compile`. The gym's banana and funnel
-# are flows, slow for each step and hardly slower for more chains; XLA cannot compile their derivatives, and to find that
-# out (`sample_posterior` would) takes a third of the time.
+# Chains, draws, and what differs from the defaults. The gym's banana and funnel are flows, slow for each step and hardly
+# slower for more chains; XLA cannot compile their higher derivatives, and to find that out (`sample_posterior` would) takes
+# a third of the time. A kernel for each: that all of them are exact is shown elsewhere, from exact draws.
+BY_HESSIANS = {'kernel': 'explicit', 'trajectory_length': 2.0, 'num_adaptation': 60}
 SETTINGS = {
-    'Banana': (None, 16, 100, 2.0, False),
-    'NealsFunnel': (None, 16, 120, 3.0, False),
-    'IllConditionedGaussian': (rm.HessianMetric(), 4, 150, 2.0, None),
-    'EightSchools': (None, 8, 300, 4.0, None),
-}
-
-
-# One for each, for the sake of time: that both kernels are exact is shown elsewhere, from exact draws.
-KERNELS = {
-    'Banana': 'explicit',
-    'NealsFunnel': 'implicit',
-    'IllConditionedGaussian': 'explicit',
-    'EightSchools': 'implicit',
+    'Banana': (16, 100, BY_HESSIANS | {'jit_compile': False}),
+    'NealsFunnel': (16, 120, {'jit_compile': False}),
+    'IllConditionedGaussian': (4, 150, BY_HESSIANS | {'metric': rm.HessianMetric()}),
+    'EightSchools': (8, 300, {}),
 }
 
 
@@ -43,10 +35,10 @@ def gym_target(name):
 
 # On the banana the explicit kernel's steps are short, and 200 of them are shorter than some trajectories should be.
 @pytest.mark.filterwarnings('ignore:.*of the trajectories were cut at 200 steps:UserWarning')
-@pytest.mark.parametrize(('name', 'kernel'), KERNELS.items())
-def test_the_gyms_true_moments(name, kernel):
+@pytest.mark.parametrize('name', SETTINGS)
+def test_the_gyms_true_moments(name):
     target = gym_target(name)
-    metric, num_chains, num_draws, length, jit_compile = SETTINGS[name]
+    num_chains, num_draws, options = SETTINGS[name]
     rng = np.random.default_rng(0)
     start = tf.nest.map_structure(
         lambda shape, dtype: tf.constant(rng.normal(size=[num_chains, *shape]), dtype), target.event_shape, target.dtype
@@ -56,18 +48,7 @@ def test_the_gyms_true_moments(name, kernel):
     def log_prob(*parts):
         return target.unnormalized_log_prob(tf.nest.pack_sequence_as(structure, parts))
 
-    result = rm.sample_posterior(
-        num_draws,
-        log_prob,
-        num_chains=num_chains,
-        initial_state=start,
-        kernel=kernel,
-        metric=metric,
-        trajectory_length=length,
-        num_adaptation=60,
-        seed=2,
-        jit_compile=jit_compile,
-    )
+    result = rm.sample_posterior(num_draws, log_prob, num_chains=num_chains, initial_state=start, seed=2, **options)
     truth = target.sample_transformations['identity']
     truth_error = truth.ground_truth_mean_standard_error
     if truth_error is None:
