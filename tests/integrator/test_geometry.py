@@ -204,9 +204,10 @@ def test_order_of_the_error_at_the_end(name, reference_ends):
     reference_end = reference_ends[kind if kind in reference_ends else 'hessian']
     z = np.concatenate([ORDER_START, *[np.zeros([1, 3])] * (num_blocks(integrator) - 2)], axis=1)
     counts = np.array([12, 16, 24, 32, 48] if ORDERS[name] == 2 else [8, 12, 16, 24])
+    forward = flow(integrator, targets.skewed, metric, ORDER_TIME, 1)
     errors = []
     for count in counts:
-        end = flow(integrator, targets.skewed, metric, ORDER_TIME / count, count)(z)
+        end = forward(z, step=ORDER_TIME / count, num=count)
         errors.append(np.linalg.norm(end[:, :6] - reference_end))
     slope = -scipy.stats.linregress(np.log(counts), np.log(errors)).slope
     assert abs(slope - ORDERS[name]) < 0.5, errors
