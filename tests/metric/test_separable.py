@@ -10,7 +10,7 @@ import tensorflow_probability as tfp
 import tfp_rmhmc as rm
 from tests import targets
 from tests.integrator.registry import separable_metric, wavy_log_scales
-from tfp_rmhmc.metric.separable import _ScaledBlocks
+from tfp_rmhmc.metric.scaled_blocks import ScaledBlocks
 from tfp_rmhmc.noise import split_seed
 
 tfd = tfp.distributions
@@ -106,14 +106,14 @@ def test_a_function_of_its_own_block_has_no_effect(rng):
 def test_a_back_door_to_its_own_block_would_show(back_door, monkeypatch):
     """The control: blocks that are evaluated at their own coordinates leave the target no longer invariant."""
     if back_door:
-        original = _ScaledBlocks.log_scales
+        original = ScaledBlocks.log_scales
 
         def own_coordinates(self, group, positions):
             returned = self._log_scale_fn(*positions)
             return [tf.convert_to_tensor(returned[b]) for b in group]
 
         assert original is not own_coordinates
-        monkeypatch.setattr(_ScaledBlocks, 'log_scales', own_coordinates)
+        monkeypatch.setattr(ScaledBlocks, 'log_scales', own_coordinates)
     metric = rm.SeparableMetric(
         lambda a, b: [0.2 * tf.sin(b) + 0.4 * tf.tanh(a), -0.3 * tf.tanh(a) + 0.4 * tf.tanh(b)], blocks=[[0], [1]]
     )

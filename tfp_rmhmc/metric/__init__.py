@@ -13,7 +13,8 @@ from tfp_rmhmc.metric.learned import LearnedMetric, ScaleStructure
 from tfp_rmhmc.metric.learning import LEAST_GAIN, MAX_LEARNED, Fit, diagonal_fit, fit_metric, normal_scores
 from tfp_rmhmc.metric.monge import MongeMetric
 from tfp_rmhmc.metric.pullback import PullbackMetric
-from tfp_rmhmc.metric.separable import SeparableFactor, SeparableMetric
+from tfp_rmhmc.metric.separable import SeparableMetric
+from tfp_rmhmc.metric.separable_factor import SeparableFactor
 from tfp_rmhmc.metric.separation import KineticTerms, Partition, Separation
 
 __all__ = [

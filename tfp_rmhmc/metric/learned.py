@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from tfp_rmhmc.linalg import coordinate_directions, dense_correlation, given_directions, identity_correlation
 from tfp_rmhmc.linalg.constant import captured
-from tfp_rmhmc.metric.separable import BlockShape, SeparableMetric
+from tfp_rmhmc.metric.separable import SeparableMetric
+from tfp_rmhmc.metric.separable_factor import BlockShape
 
 __all__ = ['LearnedMetric', 'ScaleStructure']
 
