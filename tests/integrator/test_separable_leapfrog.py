@@ -8,7 +8,7 @@ import tensorflow_probability as tfp
 import tfp_rmhmc as rm
 from tests import targets
 from tests.integrator.registry import separable_metric
-from tfp_rmhmc.metric.separable import _coloured
+from tfp_rmhmc.metric.scaled_blocks import _coloured
 
 
 def funnel_of_parts(v, x):
