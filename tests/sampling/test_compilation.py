@@ -103,6 +103,37 @@ def test_what_xla_cannot_compile_is_said_and_tried_once(tmp_path, monkeypatch):
         rm.sample_posterior(4, with_strings, jit_compile=True, **(settings | {'checkpoint_dir': None}))
 
 
+def singular_far_out(q):
+    """A log density with a linear system whose matrix vanishes where |q_0| > 2, which stops a graph."""
+    matrix = tf.eye(2, dtype=q.dtype) * tf.nn.relu(2.0 - tf.abs(q[..., 0]))[..., None, None]
+    solved = tf.linalg.solve(matrix, tf.ones_like(matrix))
+    return -0.5 * tf.reduce_sum(tf.square(q), axis=-1) - 0.01 * tf.reduce_sum(tf.square(solved), axis=[-2, -1])
+
+
+@pytest.mark.filterwarnings('ignore:R-hat', 'ignore:The energy fraction', 'ignore:.*of the trajectories')
+@pytest.mark.parametrize('kernel', ['auto', 'hmc'])
+def test_a_singular_matrix_of_one_chain_does_not_stop_the_others(kernel, tmp_path):
+    start = np.random.default_rng(0).uniform(-1.5, 1.5, size=(4, 2))
+    settings = {'kernel': kernel, 'initial_state': start, 'seed': 1, 'num_burnin': 50, 'num_adaptation': 100}
+    sentence = r'A matrix of the target was singular.*\(Input matrix is not invertible\).*so XLA compiled the run\.'
+    with pytest.warns(UserWarning, match=sentence):
+        result = rm.sample_posterior(100, singular_far_out, checkpoint_dir=tmp_path, **settings)
+    assert result.is_compiled
+    assert np.isfinite(result.draws).all()
+    assert np.all(np.abs(result.draws[..., 0]) < 2.0)
+    assert np.all(np.std(result.draws, axis=0) > 0.3)  # each chain has moved
+    with pytest.warns(UserWarning, match=sentence):
+        longer = rm.sample_posterior(110, singular_far_out, checkpoint_dir=tmp_path, **settings)
+    np.testing.assert_array_equal(longer.draws[:100], result.draws)
+    with pytest.raises(RuntimeError, match='was singular.*XLA, which does not stop, was ruled out'):
+        rm.sample_posterior(100, singular_far_out, jit_compile=False, **settings)
+    with_strings = lambda q: singular_far_out(q) + 0.0 * tf.cast(tf.strings.length(tf.as_string(q[:, 0])), q.dtype)
+    with pytest.raises(RuntimeError, match='was singular.*XLA, which does not stop, failed'):
+        rm.sample_posterior(100, with_strings, **settings)
+    with pytest.raises(ValueError, match='no value or gradient at the start of one of the chains: Input matrix is not'):
+        rm.sample_posterior(100, singular_far_out, **(settings | {'initial_state': 5.0 * np.ones((4, 2))}))
+
+
 def test_the_progress_line_says_it():
     compiler = Compiler(None)
     compiler.prefer(True)

@@ -69,7 +69,7 @@ def uniforms(draws):
 
 @pytest.mark.statistical
 def test_draws_of_common_priors():
-    result = rm.sample_posterior(600, model(), num_chains=8, seed=1)
+    result = rm.sample_posterior(1500, model(), num_chains=8, seed=1)
     print(result.choice, result.seconds, result.trace['acceptance_rate'].mean())
     found = uniforms({name: x.astype(np.float64) for name, x in result.variables().items()})
     assert set(found) == set(result.names)

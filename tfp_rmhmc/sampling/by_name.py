@@ -79,14 +79,14 @@ class NamedRun(Run):
         return sum(int(chunk.trace['n_steps'].sum()) for chunks in self._warmups.values() for chunk in chunks)
 
     def _warm_up(self, saved: dict[str, np.ndarray], show: Show) -> None:
-        # The burn-in is too short for XLA to pay.
-        burnin_compiler = self.compiler if self.compiler.is_forced else Compiler(False, self.compiler.seconds)
+        if str(saved.get('phase')) != 'adaptation':
+            self.compiler.prefer(False)  # the burn-in is too short for XLA to pay
         for index, phase in enumerate(('burn-in 1', 'burn-in 2')):
             num = self._sizes[phase]
             if num:
                 target, dtype = self.problem.target_log_prob_fn, self.problem.start[0].dtype
                 kernel = adaptive_kernel('hmc', target, dtype, num, mean_length=1.0 + index)
-                self._go_through(phase, index, kernel, burnin_compiler, saved, show)
+                self._go_through(phase, index, kernel, saved, show)
                 states, _ = joined(self._warmups[phase])
                 scale = [np.ones(part.shape[2:]) for part in states] if self._has_own_metric else _scale_of(states)
                 self.problem = self.problem.scaled(scale, [tf.constant(part[-1]) for part in states])
@@ -98,13 +98,11 @@ class NamedRun(Run):
         main = adaptive_kernel(self.kernel, target, dtype, self._sizes['adaptation'], self._metric, *self._options)
         if str(saved.get('phase')) != 'adaptation' and not self.compiler.is_forced:
             self.compiler.prefer(prefers_xla(target, problem.start, self._metric))
-        self._go_through('adaptation', 2, main, self.compiler, saved, show)
+        self._go_through('adaptation', 2, main, saved, show)
 
-    def _go_through(
-        self, phase: str, index: int, kernel: Any, compiler: Compiler, saved: dict[str, np.ndarray], show: Show
-    ) -> None:
+    def _go_through(self, phase: str, index: int, kernel: Any, saved: dict[str, np.ndarray], show: Show) -> None:
         """Makes the transitions of a phase that a checkpoint does not have."""
-        window = Window(kernel, self.problem.start, self._seed + tf.constant([index, 0]), compiler)
+        window = Window(kernel, self.problem.start, self._seed + tf.constant([index, 0]), self.compiler)
         before = under(saved, f'{phase}.')
         if before:
             states = under(before, 'state.')

@@ -16,22 +16,28 @@ from tfp_rmhmc.linalg import are_arrowheads
 from tfp_rmhmc.metric import DenseMetric, Metric, SoftAbsMetric
 from tfp_rmhmc.state import StateLayout, state_parts
 
-__all__ = ['Compiler', 'has_long_loops', 'prefers_xla']
+__all__ = ['Compiler', 'has_long_loops', 'prefers_xla', 'said_of_singular_matrix']
 
 _T = TypeVar('_T')
+# In what TensorFlow's decompositions and solvers say of a matrix that they cannot treat.
+_SINGULAR = re.compile('not invertible|[Dd]ecomposition was not successful')
 
 
 class Compiler:
-    """Which compiler the programs of a run go to: XLA, or a graph. What XLA could not do once is not tried again.
+    """Which compiler the programs of a run go to: XLA, or a graph. What one could not do once is not tried again.
+
+    XLA cannot compile every target. In a graph, on the other hand, TensorFlow's matrix operations raise an error for all
+    chains where one of them is at a matrix that is singular or not finite, as proposals that diverge are. XLA has numbers
+    there that are not finite, and the proposal is rejected.
 
     Args:
-      jit_compile: whether XLA compiles; None where `prefer` says so, and then a graph takes over if XLA cannot.
+      jit_compile: whether XLA compiles; None where `prefer` says so, and then each takes over where the other fails.
       seconds: where the time of tracing and compiling is added up, by phase.
 
     Attributes:
       is_xla: whether programs go to XLA.
       is_forced: whether the user chose.
-      failure: why XLA could not compile the run, in one sentence, or None.
+      failure: what one of them could not do, so that the other has to, in one sentence; or None.
       seconds: that tracing and compiling took, by phase.
       phase: to which they are counted.
     """
@@ -44,22 +50,28 @@ class Compiler:
         self.phase = 'warmup'
 
     def prefer(self, is_xla: bool) -> None:
-        """What to do from now on, unless the user chose, or XLA failed before."""
+        """What to do from now on, unless the user chose, or one of them failed before."""
         if not self.is_forced and self.failure is None:
             self.is_xla = is_xla
 
     def call(self, program: Callable[[bool], _T]) -> _T:
-        """`program(is_xla)`, with False after XLA has failed."""
+        """`program(is_xla)`, and where one compiler fails what the other makes of it, from then on."""
         try:
             return program(self.is_xla)
         except Exception as error:  # anything that XLA cannot do; if the target is at fault, the graph raises too
-            if self.is_forced or not self.is_xla:
+            may_change = not self.is_forced and self.failure is None
+            if self.is_xla and may_change:
+                result = program(False)
+            elif self.is_xla or said_of_singular_matrix(error) is None:
                 raise
-            # XLA's messages hold names of graphs that are hundreds of letters long.
-            reason = re.sub(r'\S{50,}', '...', str(error).strip().split('\n')[0])[:200]
-            self.is_xla = False
-            result = program(False)
-            self.failure = f'XLA could not compile the target, so it ran in a graph: {reason}'
+            elif may_change:
+                result = _rescued(program, error)
+            else:
+                raise _stopped(
+                    error, 'XLA, which does not stop, ' + ('was ruled out' if self.is_forced else 'failed')
+                ) from error
+            self.failure = _told(error, self.is_xla)
+            self.is_xla = not self.is_xla
             return result
 
     def saved(self) -> dict[str, np.ndarray]:
@@ -71,6 +83,45 @@ class Compiler:
         if not self.is_forced:
             self.is_xla = bool(saved['compiler.is_xla'])
             self.failure = str(saved['compiler.failure']) or None
+
+
+def said_of_singular_matrix(error: Exception) -> str | None:
+    """What a matrix operation said of a matrix that is singular, indefinite or not finite; None for other errors."""
+    lines = str(error).split('\n') if isinstance(error, tf.errors.InvalidArgumentError) else []
+    line = next((line for line in lines if _SINGULAR.search(line)), None)
+    # Without the place in the graph.
+    return None if line is None else re.sub(r'\{\{.*?\}\}|\[Op:.*', '', line).strip().rstrip('.')
+
+
+def _rescued(program: Callable[[bool], _T], error: Exception) -> _T:
+    """What XLA makes of a program that has stopped at a singular matrix."""
+    try:
+        return program(True)
+    except Exception as failure:
+        raise _stopped(error, f'XLA, which does not stop, failed: {_shortened(failure)}') from failure
+
+
+def _stopped(error: Exception, why_not_xla: str) -> RuntimeError:
+    return RuntimeError(f'{_met_singular_matrix(error)}. {why_not_xla}.')
+
+
+def _told(error: Exception, is_xla: bool) -> str:
+    """Why the other compiler had to take over, in one sentence."""
+    if is_xla:
+        return f'XLA could not compile the target, so it ran in a graph: {_shortened(error)}'
+    return f'{_met_singular_matrix(error)}, so XLA compiled the run.'
+
+
+def _met_singular_matrix(error: Exception) -> str:
+    return (
+        f'A matrix of the target was singular or not finite in one of the chains ({said_of_singular_matrix(error)}), which '
+        'stops all of them in a graph'
+    )
+
+
+def _shortened(error: Exception) -> str:
+    """The first line of a message; XLA's hold names of graphs that are hundreds of letters long."""
+    return re.sub(r'\S{50,}', '...', str(error).strip().split('\n')[0])[:200]
 
 
 class _Factorisation(NamedTuple):

@@ -100,8 +100,9 @@ def sample_posterior(
       target_ess: if given, drawing ends when the least bulk effective sample size reaches it.
       seed: an int (of at most 62 bits; each is another seed) or int32[2]; None for a different one each time, or that of
         the checkpoint if there is one.
-      jit_compile: whether XLA compiles the run. By default it does where that is expected to be faster, if XLA is able to.
-        The result says whether it did.
+      jit_compile: whether XLA compiles the run. By default it does where that is expected to be faster, if XLA is able to,
+        and where a graph stops because a matrix of the target is singular in one of the chains. The result says whether it
+        did.
       chunk_size: draws between updates of the progress bar and between checkpoints.
       progress: whether to show a bar; by default in terminals and notebooks, if tqdm is installed.
       checkpoint_dir: if given, the run is saved there after each chunk, and a run that was killed, or shall have more

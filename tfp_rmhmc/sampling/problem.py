@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import tensorflow_probability as tfp
 from tfp_rmhmc.argument import shown
 from tfp_rmhmc.data_sum import SumOverData
 from tfp_rmhmc.model import PinnedModel, names_of
+from tfp_rmhmc.sampling.compilation import Compiler, said_of_singular_matrix
 
 __all__ = ['Problem', 'problem_of']
 
@@ -186,13 +188,19 @@ def _near_zero(
     ]
     # Traced once: eagerly, an auto-batched model would be traced in each attempt.
     specs = [tf.TensorSpec(part.shape, part.dtype) for part in start]
-    log_prob = tf.function(lambda *parts: tf.convert_to_tensor(log_prob_fn(*parts)), autograph=False)
-    program = log_prob.get_concrete_function(*specs)
+
+    @functools.cache
+    def log_prob(is_xla: bool) -> Callable[..., tf.Tensor]:
+        traced = tf.function(lambda *parts: tf.convert_to_tensor(log_prob_fn(*parts)), autograph=False, jit_compile=is_xla)
+        return traced.get_concrete_function(*specs)
+
+    compiler = Compiler(None)
     for attempt in range(_MAX_TRIES):
         rng = np.random.default_rng([*np.asarray(seed).view(np.uint32), attempt])
         for part in start:
             part[~is_good] = rng.uniform(-2.0, 2.0, size=part[~is_good].shape)
-        is_good |= np.isfinite(program(*[tf.constant(part) for part in start]).numpy())
+        tried = [tf.constant(part) for part in start]
+        is_good |= np.isfinite(compiler.call(lambda is_xla: log_prob(is_xla)(*tried)).numpy())  # noqa: B023 (at once)
         if is_good.all():
             break
     return [tf.constant(part) for part in start]
@@ -207,15 +215,22 @@ def _check_start(problem: Problem) -> None:
                 f'`initial_state` must be finite and inside the support of every variable; that of `{name}` is not in '
                 f'chain {chain}.'
             )
-    with tf.GradientTape() as tape:
-        tape.watch(problem.start)
-        log_prob = tf.convert_to_tensor(problem.target_log_prob_fn(*problem.start))
+    try:
+        with tf.GradientTape() as tape:
+            tape.watch(problem.start)
+            log_prob = tf.convert_to_tensor(problem.target_log_prob_fn(*problem.start))
+        all_gradients = tape.gradient(log_prob, problem.start)
+    except tf.errors.InvalidArgumentError as error:
+        said = said_of_singular_matrix(error)
+        if said is None:
+            raise
+        raise ValueError(f'The log density has no value or gradient at the start of one of the chains: {said}.') from error
     if log_prob.shape != problem.start[0].shape[:1]:
         raise ValueError(
             f'The log density must be one value for each of {problem.start[0].shape[0]} chains, got shape {log_prob.shape}.'
         )
     gradients = {}
-    for name, gradient in zip(problem.part_names(), tape.gradient(log_prob, problem.start), strict=True):
+    for name, gradient in zip(problem.part_names(), all_gradients, strict=True):
         if gradient is None:
             raise ValueError(f'The log density has no gradient with respect to `{name}`.')
         gradients[name] = tf.convert_to_tensor(gradient)  # that of `tf.gather` is none
