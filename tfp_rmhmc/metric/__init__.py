@@ -9,9 +9,11 @@ from tfp_rmhmc.metric.factor import CholeskyFactor, DenseFactor, DiagonalFactor,
 from tfp_rmhmc.metric.fisher import FisherMetric
 from tfp_rmhmc.metric.gauss_newton import GaussNewtonMetric
 from tfp_rmhmc.metric.hessian import HessianMetric, SoftAbsMetric
+from tfp_rmhmc.metric.hint import ScaleHint, scale_hint
 from tfp_rmhmc.metric.learned import LearnedMetric, ScaleStructure
 from tfp_rmhmc.metric.learning import LEAST_GAIN, MAX_LEARNED, Fit, diagonal_fit, fit_metric, normal_scores
 from tfp_rmhmc.metric.monge import MongeMetric
+from tfp_rmhmc.metric.prior import PriorScales
 from tfp_rmhmc.metric.pullback import PullbackMetric
 from tfp_rmhmc.metric.separable import SeparableMetric
 from tfp_rmhmc.metric.separable_factor import SeparableFactor
@@ -42,8 +44,10 @@ __all__ = [
     'Metric',
     'MongeMetric',
     'Partition',
+    'PriorScales',
     'PullbackMetric',
     'RankOneFactor',
+    'ScaleHint',
     'ScaleStructure',
     'SeparableFactor',
     'SeparableMetric',
@@ -53,4 +57,5 @@ __all__ = [
     'diagonal_fit',
     'fit_metric',
     'normal_scores',
+    'scale_hint',
 ]

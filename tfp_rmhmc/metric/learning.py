@@ -35,6 +35,7 @@ _MAX_TIME = 4.0
 # Correlation of a product of whitened scores with a coordinate from which on the geometry counts as not separable.
 _LEAST_RESIDUAL = 0.4
 _MAX_SETTERS = 3  # of one coordinate
+_MAX_HINTED_BLOCKS = 8  # of a structure that a model gives; a program grows with them
 _MAX_DIRECTIONS = 128  # coordinates of a block whose scales may be those of directions
 MAX_LEARNED = 2000  # coordinates in all, beyond which scales are constant
 _MAX_DRAWS = 4000  # that are looked at
@@ -79,13 +80,14 @@ class Fit(NamedTuple):
         return _trimmed_mean(_log_densities(_Sample.of(draws, scores), blocks))
 
 
-def fit_metric(draws: Array, scores: Array, learns_scales: bool = True) -> Fit:
+def fit_metric(draws: Array, scores: Array, learns_scales: bool = True, hint: _Setters | None = None) -> Fit:
     """The separable metric that describes these scores best.
 
     Args:
       draws: `[n, chains, D]`.
       scores: gradients of the log density there.
       learns_scales: False for a constant metric.
+      hint: for each coordinate those that a model says set its scale, to be judged beside what is found; or None.
     """
     if draws.shape[-1] > MAX_LEARNED:
         return diagonal_fit(draws, scores)
@@ -95,6 +97,8 @@ def fit_metric(draws: Array, scores: Array, learns_scales: bool = True) -> Fit:
     best, best_gain = nobody, 0.0
     if learns_scales and dimension > 1 and len(sample.draws) >= 20:
         candidates = _candidates(*_who_sets_whose_scale(sample))
+        if hint is not None and any(hint) and hint not in candidates and len(_colours(hint)) <= _MAX_HINTED_BLOCKS:
+            candidates.append(hint)
         folds = sample.folds()
         for candidate in candidates:
             gain, is_enough = _held_out_gain(folds, candidate, None, nobody)

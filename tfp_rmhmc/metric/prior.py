@@ -8,7 +8,7 @@ included. With the mean m_c and the variance v_c of every coordinate c of the mo
 the prior precision and the Fisher information of the children, which is exact for normal distributions (and its first term
 for exponential families). The derivatives are taken once, at the origin of the unconstrained space. What depends on the
 position are the variances: v_i, and for each child one factor, the geometric mean of its coordinates' precisions relative
-  to the origin.
+to the origin.
 """
 
 from __future__ import annotations

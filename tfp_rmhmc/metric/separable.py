@@ -15,12 +15,13 @@ from tfp_rmhmc.density import LogDensity
 from tfp_rmhmc.linalg import correlation_of, directions_of
 from tfp_rmhmc.metric.base import Evaluation, LocalMetric, Metric
 from tfp_rmhmc.metric.factor import Factor
+from tfp_rmhmc.metric.hint import scale_hint
 from tfp_rmhmc.metric.prior import PriorScales
 from tfp_rmhmc.metric.scaled_blocks import LogScaleFn, ScaledBlocks
 from tfp_rmhmc.metric.separable_factor import BlockShape, SeparableFactor
 from tfp_rmhmc.metric.separation import Partition, Separation
 from tfp_rmhmc.model import PinnedModel
-from tfp_rmhmc.state import StateLayout, is_list_like
+from tfp_rmhmc.state import StateLayout, check_parts, is_list_like, state_parts
 
 __all__ = ['SeparableMetric']
 
@@ -110,7 +111,7 @@ class SeparableMetric(Metric):
         return cls(PriorScales(PinnedModel(model, pins)))
 
     @staticmethod
-    def learn(draws: Any, scores: Any) -> SeparableMetric:
+    def learn(draws: Any, scores: Any, setters: Sequence[Sequence[int]] | None = None) -> SeparableMetric:
         """The separable metric of a flat state that describes scores best: blocks, scales and correlations.
 
         Who sets whose scale is found by regressing squared scores on the coordinates; each structure that comes into
@@ -121,6 +122,8 @@ class SeparableMetric(Metric):
         Args:
           draws: positions, flat, `[n, chains, D]` or `[n, D]`, close to the target's distribution.
           scores: gradients of the log density there.
+          setters: for each of the D coordinates those that may set its scale, such as a model says by `setters_at`; to be
+            judged beside what is found. None if nothing is known.
         """
         from tfp_rmhmc.metric.learned import LearnedMetric
         from tfp_rmhmc.metric.learning import fit_metric
@@ -134,8 +137,24 @@ class SeparableMetric(Metric):
             draws, scores = draws[:, np.newaxis], scores[:, np.newaxis]
         if draws.shape[0] * draws.shape[1] < 10:
             raise ValueError(f'`draws` must be at least 10, got {draws.shape[0] * draws.shape[1]}.')
-        fit = fit_metric(draws, scores)
+        hint = None if setters is None else _checked_setters(setters, draws.shape[-1])
+        fit = fit_metric(draws, scores, hint=hint)
         return LearnedMetric(fit.structure, fit.parameters, fit)
+
+    def setters_at(self, state: Any) -> list[tuple[int, ...]]:
+        """For each flat coordinate those that set its scale, seen by moving each of them a little way from a state.
+
+        With `from_prior` it is what a model says of who sets whose scale, for `learn`.
+
+        Args:
+          state: a tensor or list of parts of one chain, without leading dimensions.
+        """
+        check_parts('state', state)
+        parts = [part[tf.newaxis] for part in state_parts(state)]
+        hint = scale_hint(self, parts)
+        if hint is None:
+            raise ValueError(f'The log scales must be finite around `state`, got {shown(state)}.')
+        return hint.setters
 
     def __repr__(self) -> str:
         given = [f'log_scale_fn={self._log_scale_fn!r}']
@@ -147,14 +166,14 @@ class SeparableMetric(Metric):
     def parameters(self, density: LogDensity, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
         """Log density, gradient, and the log scales of each block, `[batch..., d_b]`."""
         evaluation = density.apply(autodiff.value_and_gradient, position)
-        return evaluation[0], evaluation[1], self._log_scales(density.layout, position)
+        return evaluation[0], evaluation[1], self.log_scales(density.layout, position)
 
     def at(self, density: LogDensity, position: tf.Tensor, known: Evaluation | None = None) -> LocalMetric:
         if known is None:
             known = Evaluation(*density.apply(autodiff.value_and_gradient, position))
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(position)
-            log_scales = self._log_scales(density.layout, position)
+            log_scales = self.log_scales(density.layout, position)
         return self._local(tape, position, known, log_scales)
 
     def factorize(self, parameters: list[tf.Tensor]) -> Factor:
@@ -170,8 +189,8 @@ class SeparableMetric(Metric):
             self._separations[key] = ScaledBlocks(self._log_scale_fn, partition, events, shapes)
         return self._separations[key]
 
-    def _log_scales(self, layout: StateLayout, position: tf.Tensor) -> list[tf.Tensor]:
-        """Of each block, `[batch..., d_b]`."""
+    def log_scales(self, layout: StateLayout, position: tf.Tensor) -> list[tf.Tensor]:
+        """Of each block, `[batch..., d_b]`, at flat positions `[batch..., D]`."""
         separation = self.separation(layout)
         assert isinstance(separation, ScaledBlocks)
         positions = separation.partition.split(position)
@@ -235,6 +254,20 @@ def _checked_blocks(blocks: Sequence[Sequence[int]]) -> list[list[int]]:
     if not given or not all(given) or sorted(indices) != list(range(len(indices))):
         raise ValueError(sentence)
     return [[int(index) for index in block] for block in given]
+
+
+def _checked_setters(setters: Any, dimension: int) -> list[tuple[int, ...]]:
+    """One tuple of other coordinates for each coordinate."""
+    sentence = f'`setters` must be None or, for each of {dimension} coordinates, a list of others, got {shown(setters)}.'
+    try:
+        given = [tuple(chosen) for chosen in setters]
+    except TypeError:
+        raise TypeError(sentence) from None
+    if not all(is_integral(s) for chosen in given for s in chosen):
+        raise TypeError(sentence)
+    if len(given) != dimension or any(s == i or not 0 <= s < dimension for i, chosen in enumerate(given) for s in chosen):
+        raise ValueError(sentence)
+    return [tuple(sorted({int(s) for s in chosen})) for chosen in given]
 
 
 def _finite_draws(name: str, value: Any) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfp_rmhmc.data_sum import SumOverData
-from tfp_rmhmc.metric import Fit, ScaleStructure
+from tfp_rmhmc.metric import MAX_LEARNED, Fit, ScaleHint, ScaleStructure, scale_hint
 from tfp_rmhmc.sampling.checkpoint import Checkpoint
 from tfp_rmhmc.sampling.compilation import Compiler, has_long_loops
 from tfp_rmhmc.sampling.engine import Engine, Stretch, Tuning
@@ -96,9 +96,23 @@ class AutomaticRun(Run):
             )
 
         self._found = warm_up(
-            self.problem.start, *self._plan, self._seed, run_of, lambda phase, stretch: show(phase, stretch.trace)
+            self.problem.start,
+            *self._plan,
+            self._seed,
+            run_of,
+            lambda phase, stretch: show(phase, stretch.trace),
+            self._hint(),
         )
         self.save()
+
+    def _hint(self) -> ScaleHint | None:
+        """What the model says of scales at the start, if it says anything."""
+        if self.problem.model_metric is None or self.problem.dimension > MAX_LEARNED:
+            return None
+        try:
+            return scale_hint(self.problem.model_metric(), self.problem.start)
+        except Exception:  # a model may be anything, and the draws tell all that is needed
+            return None
 
     def _stretch(self, count: int, num_draws: int, chunk_size: int) -> Chunk:
         tuned = self.tuned

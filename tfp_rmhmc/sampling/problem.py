@@ -13,6 +13,7 @@ import tensorflow_probability as tfp
 
 from tfp_rmhmc.argument import shown
 from tfp_rmhmc.data_sum import SumOverData
+from tfp_rmhmc.metric import PriorScales, SeparableMetric
 from tfp_rmhmc.model import PinnedModel, names_of
 from tfp_rmhmc.sampling.compilation import Compiler, said_of_singular_matrix
 
@@ -33,6 +34,7 @@ class Problem:
       names: one for each tensor of that structure, in `tf.nest.flatten` order.
       log_prob_parts: each variable's share of the log density at unconstrained parts, by name, where that is known.
       labels: of the unconstrained parts, where they are not the names: `log tau` for a positive variable.
+      model_metric: the separable metric that the model itself gives, at a call; None where it gives none.
     """
 
     target_log_prob_fn: Callable[..., tf.Tensor]
@@ -41,6 +43,12 @@ class Problem:
     names: list[str]
     log_prob_parts: Callable[[list[tf.Tensor]], dict[str, tf.Tensor]] | None = None
     labels: list[str] | None = None
+    model_metric: Callable[[], SeparableMetric] | None = None
+
+    @property
+    def dimension(self) -> int:
+        """Of the flat unconstrained state."""
+        return sum(int(np.prod(part.shape[1:])) for part in self.start)
 
     def part_names(self) -> list[str]:
         """A name for each unconstrained part."""
@@ -92,7 +100,12 @@ def problem_of(
     elif hasattr(model, 'target_log_prob_fn') and hasattr(model, 'initial_state'):
         start = model.initial_state(num_chains, seed) if initial_state is None else initial_state
         problem = _from_log_density(model.target_log_prob_fn, num_chains, start, bijector)
-        problem = dataclasses.replace(problem, names=list(getattr(model, 'names', problem.names)))
+        has_metric = getattr(model, 'has_separable_metric', False)
+        problem = dataclasses.replace(
+            problem,
+            names=list(getattr(model, 'names', problem.names)),
+            model_metric=model.separable_metric if has_metric else None,
+        )
     elif callable(model):
         if initial_state is None:
             raise ValueError('`initial_state` must be given with a log density, shaped [num_chains, ...]; got None.')
@@ -175,7 +188,15 @@ def _from_joint_distribution(
                 f'`initial_state` must have {num_chains} chains as its first dimension, got shapes '
                 f'{[part.shape.as_list() for part in tf.nest.flatten(initial)]}.'
             )
-    return Problem(pinned.target_log_prob_fn, start, pinned.constrain, pinned.names, pinned.log_prob_parts, pinned.labels)
+    return Problem(
+        pinned.target_log_prob_fn,
+        start,
+        pinned.constrain,
+        pinned.names,
+        pinned.log_prob_parts,
+        pinned.labels,
+        lambda: SeparableMetric(PriorScales(pinned)),
+    )
 
 
 def _near_zero(

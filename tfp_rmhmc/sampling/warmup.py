@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfp_rmhmc.metric import LEAST_GAIN, MAX_DENSE, Fit, ScaleStructure, diagonal_fit, fit_metric, normal_scores
+from tfp_rmhmc.metric import (
+    LEAST_GAIN,
+    MAX_DENSE,
+    Fit,
+    ScaleHint,
+    ScaleStructure,
+    diagonal_fit,
+    fit_metric,
+    normal_scores,
+)
 from tfp_rmhmc.sampling.engine import Stretch, Tuning
 from tfp_rmhmc.sampling.result import least_bulk_ess
 
@@ -109,6 +118,7 @@ def warm_up(
     seed: tf.Tensor,
     run_of: Callable[[ScaleStructure], RunStretch],
     show: Callable[[str, Stretch], None],
+    hint: ScaleHint | None = None,
 ) -> Tuned:
     """Burn-in and learning, in growing windows; afterwards everything is frozen.
 
@@ -121,9 +131,10 @@ def warm_up(
       seed: int32[2].
       run_of: makes transitions with a metric of that structure.
       show: is told of each stretch.
+      hint: what the model says of scales: the first metric, and a structure that is judged beside those that are found.
     """
     dimension = sum(int(np.prod(part.shape[1:])) for part in start)
-    fit = _identity(dimension)
+    fit = _known_before_draws(dimension, hint)
     tuning = Tuning.begin(_INITIAL_STEP if step_size is None else step_size, target_accept_prob or _ACCEPTANCE)
     state: list[Any] = list(start)
     length = _INITIAL_LENGTH if trajectory_length is None else trajectory_length
@@ -170,7 +181,7 @@ def warm_up(
             kept = [*kept, (flat, scores)] if flat.size < _MAX_KEPT // 4 else [(flat, scores)]
             draws, gradients = (np.concatenate(x) for x in zip(*kept, strict=True))
             before_it = fit
-            fit = _learned(draws[len(draws) // 3 :], gradients[len(draws) // 3 :], window.learns, fit)
+            fit = _learned(draws[len(draws) // 3 :], gradients[len(draws) // 3 :], window.learns, fit, hint)
             if fit.exponents and before_it.exponents:
                 # These draws were used for the one and not for the other, so this is more than it has gained.
                 is_settled = fit.log_density(flat, scores) - before_it.log_density(flat, scores) < LEAST_GAIN
@@ -188,10 +199,10 @@ def _flat(state: list[Any]) -> np.ndarray:
     return np.concatenate([np.reshape(part, [len(part), -1]) for part in map(np.asarray, state)], axis=-1)
 
 
-def _identity(dimension: int) -> Fit:
-    """The metric before anything is known."""
+def _known_before_draws(dimension: int, hint: ScaleHint | None) -> Fit:
+    """The metric before there are draws: the identity, or the precisions that the model says."""
     structure = ScaleStructure.constant(dimension)
-    parameters = _with_root({'c': np.zeros(dimension)})
+    parameters = _with_root({'c': np.zeros(dimension) if hint is None else hint.log_precision})
     return Fit(structure, [parameters], {}, 0.0, 0.0, None)
 
 
@@ -201,7 +212,7 @@ def _with_root(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return parameters | {'root': np.eye(size), 'inverse': np.eye(size)} if size <= MAX_DENSE else parameters
 
 
-def _learned(draws: np.ndarray, scores: np.ndarray, kind: str, previous: Fit) -> Fit:
+def _learned(draws: np.ndarray, scores: np.ndarray, kind: str, previous: Fit, hint: ScaleHint | None) -> Fit:
     """The metric of a window's draws; the one before where they are too few, or hardly moved."""
     moved = np.mean(np.any(np.diff(draws, axis=0) != 0.0, axis=-1)) if len(draws) > 1 else 0.0
     if draws.shape[0] * draws.shape[1] < _LEAST_DRAWS or moved < _LEAST_MOVED:
@@ -210,7 +221,7 @@ def _learned(draws: np.ndarray, scores: np.ndarray, kind: str, previous: Fit) ->
         fit = diagonal_fit(draws, scores)
         return fit._replace(parameters=[_with_root(fit.parameters[0])])
     try:
-        return fit_metric(draws, scores, learns_scales=kind == 'scales')
+        return fit_metric(draws, scores, kind == 'scales', None if hint is None else hint.setters)
     except np.linalg.LinAlgError:  # draws that lie in a plane
         return previous
 
