@@ -1,14 +1,15 @@
-"""An error stream without the greetings of libraries."""
+"""An error stream without what libraries say to themselves."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 
-__all__ = ['quiet_import_of_tensorflow']
+__all__ = ['quiet_import_of_tensorflow', 'without_warnings_of']
 
 
 def quiet_import_of_tensorflow() -> None:
@@ -18,6 +19,21 @@ def quiet_import_of_tensorflow() -> None:
     os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'
     with _quiet():
         import tensorflow  # noqa: F401
+
+
+@contextlib.contextmanager
+def without_warnings_of(words: str) -> Iterator[None]:
+    """TensorFlow logs nothing that has these words in it."""
+    logger = logging.getLogger('tensorflow')
+
+    def has_other_words(record: logging.LogRecord) -> bool:
+        return words not in record.getMessage()
+
+    logger.addFilter(has_other_words)
+    try:
+        yield
+    finally:
+        logger.removeFilter(has_other_words)
 
 
 @contextlib.contextmanager

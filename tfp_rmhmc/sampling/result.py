@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_probability as tfp
 
+from tfp_rmhmc._quiet import without_warnings_of
 from tfp_rmhmc.argument import check_flag, check_instance, check_integer
 from tfp_rmhmc.integrator import Status
 from tfp_rmhmc.sampling import advice, plot
@@ -316,11 +317,11 @@ def _bulk_ess(x: np.ndarray) -> np.ndarray:
         return np.full(x.shape[2:], np.nan)
     halves = np.concatenate([x[:half], x[-half:]], axis=1)
     scores = np.reshape(_average_scores(np.reshape(halves, [half * halves.shape[1], -1])), halves.shape)
-    return np.asarray(
-        tfp.mcmc.effective_sample_size(
+    with without_warnings_of('complex128'):  # TFP drops the imaginary part of a real autocorrelation
+        ess = tfp.mcmc.effective_sample_size(
             tf.constant(scores, tf.float64), cross_chain_dims=1, filter_beyond_positive_pairs=True
         )
-    )
+    return np.asarray(ess)
 
 
 def _average_scores(columns: np.ndarray) -> np.ndarray:
