@@ -4,6 +4,7 @@ import os
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
+import arviz  # noqa: F401 (here first: of two workers that import it for the first time on a day, one may fail)
 import numpy as np
 import pytest
 import tensorflow as tf
