@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfp_rmhmc.sampling import reuse
+
 # Workers beside each other have a core each; threads of both would wait for one another, an eighth of the time.
 if 'PYTEST_XDIST_WORKER' in os.environ:
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -31,3 +33,14 @@ def compiled_variants(fn):
 @pytest.fixture
 def rng():
     return np.random.default_rng(20260)
+
+
+@pytest.fixture(autouse=True)
+def _no_programs_of_other_tests(request):
+    """What a test breaks on purpose, later tests must not find compiled, nor it what earlier tests compiled."""
+    if 'monkeypatch' not in request.fixturenames:
+        yield
+        return
+    reuse.forget()
+    yield
+    reuse.forget()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ from tfp_rmhmc.sampling.checkpoint import Checkpoint
 from tfp_rmhmc.sampling.compilation import Compiler, has_long_loops
 from tfp_rmhmc.sampling.engine import Engine, Stretch, Tuning
 from tfp_rmhmc.sampling.problem import Problem
+from tfp_rmhmc.sampling.reuse import engine_of, graph_key, keep
 from tfp_rmhmc.sampling.run import Run, Show, under
 from tfp_rmhmc.sampling.runner import Chunk
 from tfp_rmhmc.sampling.scales import LearnedScales
@@ -88,7 +91,7 @@ class AutomaticRun(Run):
             return
 
         if self._may_compile():
-            self.compiler.prefer(has_long_loops(self.problem.target_log_prob_fn, self.problem.start))
+            self.compiler.prefer(self._traced_target[0])
 
         def run_of(structure: ScaleStructure) -> RunStretch:
             return lambda *arguments: self.compiler.call(
@@ -134,14 +137,33 @@ class AutomaticRun(Run):
         return Chunk(draws.states, draws.trace)
 
     def _may_compile(self) -> bool:
-        is_sum = isinstance(self.problem.target_log_prob_fn, SumOverData)
-        return not is_sum and not tf.config.list_physical_devices('GPU')
+        return not self._is_sum() and not tf.config.list_physical_devices('GPU')
+
+    def _is_sum(self) -> bool:
+        return isinstance(self.problem.target_log_prob_fn, SumOverData)
+
+    @functools.cached_property
+    def _traced_target(self) -> tuple[bool, bytes | None]:
+        """Whether the log density goes through long loops; and the key of its programs, if it has one."""
+        looks: list[bool] = []
+
+        def value_and_gradient(*parts: tf.Tensor) -> Any:
+            with tf.GradientTape() as tape:
+                tape.watch(parts)
+                value = tf.convert_to_tensor(self.problem.target_log_prob_fn(*parts))
+            looks.append(has_long_loops(value.graph))
+            return value, tape.gradient(value, parts)
+
+        traced = tf.function(value_and_gradient, autograph=False).get_concrete_function(*self.problem.start)
+        return looks[-1], graph_key(traced)
 
     def _engine(self, structure: ScaleStructure, size: int, is_xla: bool) -> _TimedEngine:
         key = (structure, size, is_xla)
         if key not in self._engines:
-            engine = Engine(self.problem.target_log_prob_fn, structure, size, is_xla)
-            self._engines[key] = _TimedEngine(engine, self.compiler)
+            target_key = None if self._is_sum() else self._traced_target[1]
+            lasting = None if target_key is None else (target_key, *key)
+            engine = engine_of(lasting) or Engine(self.problem.target_log_prob_fn, structure, size, is_xla)
+            self._engines[key] = _TimedEngine(engine, self.compiler, lasting)
         return self._engines[key]
 
     def _compiling(self) -> dict[str, float]:
@@ -208,15 +230,24 @@ class _Call(NamedTuple):
 
 
 class _TimedEngine:
-    """An engine that remembers how long its calls took."""
+    """An engine that remembers how long its calls took, and that later runs can take.
 
-    def __init__(self, engine: Engine, compiler: Compiler):
-        self._engine, self._compiler = engine, compiler
+    Args:
+      engine: that makes the transitions.
+      compiler: that knows the phase.
+      key: of its program, for later runs; None if it is for this run alone.
+    """
+
+    def __init__(self, engine: Engine, compiler: Compiler, key: Hashable | None):
+        self._engine, self._compiler, self._key = engine, compiler, key
         self.calls: list[_Call] = []
 
     def run(self, *arguments: Any) -> Stretch:
+        is_first = not self._engine.has_program
         begin = time.perf_counter()
         stretch = self._engine.run(*arguments)
+        seconds = time.perf_counter() - begin
+        keep(self._key, self._engine)
         steps = max(1, int(stretch.trace['n_steps'][:, 0].sum()))
-        self.calls.append(_Call(self._compiler.phase, not self.calls, time.perf_counter() - begin, steps))
+        self.calls.append(_Call(self._compiler.phase, is_first, seconds, steps))
         return stretch

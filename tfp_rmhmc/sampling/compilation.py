@@ -189,12 +189,11 @@ def prefers_xla(target_log_prob_fn: Callable[..., tf.Tensor], current_state: Any
     return True
 
 
-def has_long_loops(target_log_prob_fn: Callable[..., tf.Tensor], parts: list[tf.Tensor]) -> bool:
+def has_long_loops(graph: tf.Graph) -> bool:
     """Whether a target goes through loops of many rounds, as many as are known beforehand, as a `tf.scan` over data does.
 
-    Of other loops XLA has no derivatives. Cost: one trace of the target.
+    Of other loops XLA has no derivatives.
     """
-    graph = tf.function(target_log_prob_fn, autograph=False).get_concrete_function(*parts).graph
     loops = [op for op in graph.get_operations() if op.type in ('While', 'StatelessWhile')]
     rounds = [tf.get_static_value(op.inputs[1]) for op in loops]  # TensorFlow's counter, the most rounds, the variables
     return bool(rounds) and all(most is not None and np.ndim(most) == 0 for most in rounds) and max(rounds) >= _LONG

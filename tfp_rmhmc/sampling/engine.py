@@ -181,6 +181,11 @@ class Engine:
         self._jit_compile = jit_compile
         self._program: Callable[..., Any] | None = None
 
+    @property
+    def has_program(self) -> bool:
+        """Whether it has been traced."""
+        return self._program is not None
+
     def run(
         self,
         start: list[Any],

@@ -62,7 +62,8 @@ def sample_posterior(
     which others, how, and what is correlated (`result.learned_scales()` shows it). `SeparableLeapfrog` makes the
     trajectories, at one gradient a step, and their length is the one at which the coordinate that mixes worst mixes best
     for its price. Where no scale varies it is HMC with a dense mass matrix. Everything is frozen before the first draw is
-    kept, so that the draws are exact. Chains share what is learned and move on their own.
+    kept, so that the draws are exact. Chains share what is learned and move on their own. A second run in one process of
+    the same model and number of chains compiles little or nothing.
 
     The other kernels burn in with HMC in coordinates scaled to unit deviation, then adapt their step size. Their
     trajectories have random lengths, from half to one and a half times `trajectory_length`.
