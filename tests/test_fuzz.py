@@ -133,6 +133,12 @@ def integer(least, most=2**31 - 1):
     return lambda value: is_integral(value) and least <= int(value) <= most
 
 
+def lists(value):
+    """Perhaps lists of what is asked for."""
+    is_list = isinstance(value, (list, tuple)) and all(isinstance(entry, (list, tuple)) for entry in value)
+    return None if is_list or getattr(value, 'ndim', 0) == 2 else False
+
+
 def optional(kind):
     return lambda value: True if value is None else kind(value)
 
@@ -407,8 +413,8 @@ ENTRIES = {
     ),
     'SeparableMetric.learn': Entry(
         rm.SeparableMetric.learn,
-        {'draws': np.ones((5, 1)), 'scores': np.ones((5, 1))},
-        {'draws': nothing, 'scores': nothing},
+        {'draws': np.arange(24.0).reshape(12, 2) % 7.0, 'scores': np.arange(24.0).reshape(12, 2) % 5.0},
+        {'draws': nothing, 'scores': nothing, 'setters': optional(lists)},
     ),
     'SoftAbsMetric': Entry(rm.SoftAbsMetric, {}, {'alpha': positive, 'structure': optional(one_of('arrowhead'))}),
     'GeneralizedLeapfrog': Entry(rm.GeneralizedLeapfrog, *SOLVER),
