@@ -108,7 +108,9 @@ def test_a_logistic_regression():
     center, root = draws.mean(0), 1.3 * np.linalg.cholesky(np.cov(draws.T))
     noise = rng.standard_normal((400_000, 5))
     proposals = center + noise @ root.T
-    log_weight = target(tf.constant(proposals)).numpy() + 0.5 * np.sum(noise**2, axis=1)
+    # In pieces: TensorFlow keeps the memory of its largest tensors.
+    log_prob = np.concatenate([target(tf.constant(piece)) for piece in np.split(proposals, 40)])
+    log_weight = log_prob + 0.5 * np.sum(noise**2, axis=1)
     weight = np.exp(log_weight - scipy.special.logsumexp(log_weight))
     mean = weight @ proposals
     assert_moments(result.draws.numpy(), mean, np.sqrt(weight @ (proposals - mean) ** 2))
