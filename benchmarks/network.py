@@ -11,7 +11,7 @@ import tensorflow_probability as tfp
 
 import tfp_rmhmc as rm
 from benchmarks import peers
-from benchmarks.measure import peak_megabytes, seconds_of
+from benchmarks.measure import peak_megabytes, seconds_in_turns, seconds_of
 
 NUM_IMAGES = 100
 
@@ -103,22 +103,22 @@ def hierarchical_transition(name: str, num_steps: int):
 
 
 def hierarchical_costs(quick: bool = False) -> dict:
-    """Time and memory of a draw with the separable metric by HMC's, same prior, same number of steps, in turns."""
+    """Time and memory of a draw with the separable metric by HMC's, same prior and number of steps: medians of turns."""
     found: dict = {}
     print('\nLeNet with a log scale for each kernel, graph, float32')
     print(f'{"L":>4}{"HMC ms/draw":>14}{"separable":>12}{"ratio":>8}{"HMC MB":>10}{"separable":>12}{"ratio":>8}')
     for num_steps in (10, 25):
         transitions = [hierarchical_transition(name, num_steps) for name in HIERARCHICAL_NAMES]
-        # The fastest of several turns: other programs of the machine slow either of them now and then.
-        turns = [[seconds_of(transition, 0.1, 2)[1] for transition in transitions] for _ in range(4 if quick else 12)]
-        hmc, ours = 1e3 * np.min(turns, axis=0)
+        turns = seconds_in_turns(transitions, 8.0 if quick else 60.0)
+        hmc, ours = 1e3 * np.median(turns, axis=0)
+        ratio = float(np.median(turns[:, 1] / turns[:, 0]))
         memory = [
             peak_megabytes('benchmarks.network', f'hierarchical_transition({name!r}, {num_steps})')
             for name in HIERARCHICAL_NAMES
         ]
-        found[num_steps] = {'ms': (hmc, ours), 'ratio': ours / hmc, 'megabytes': memory}
+        found[num_steps] = {'ms': (hmc, ours), 'ratio': ratio, 'megabytes': memory}
         print(
-            f'{num_steps:4d}{hmc:14.0f}{ours:12.0f}{ours / hmc:8.2f}{memory[0]:10.0f}{memory[1]:12.0f}'
+            f'{num_steps:4d}{hmc:14.0f}{ours:12.0f}{ratio:8.2f}{memory[0]:10.0f}{memory[1]:12.0f}'
             f'{memory[1] / memory[0]:8.2f}',
             flush=True,
         )

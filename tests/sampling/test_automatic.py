@@ -36,14 +36,45 @@ def run(num_draws=60, **kwargs):
 
 
 def test_an_extended_run_is_the_longer_run():
-    whole, short = run(120), run(45)
+    whole, short = run(120, jit_compile=False), run(45, jit_compile=False)
     assert not short.is_partial
     longer = short.extend(75)
     for x, y in zip(whole.draws, longer.draws, strict=True):
         np.testing.assert_array_equal(x, y)
     assert longer.trace['lp'].shape == (120, 4)
-    chunked = run(120, chunk_size=7)
+    chunked = run(120, chunk_size=7, jit_compile=False)
     np.testing.assert_allclose(chunked.draws[0], whole.draws[0], rtol=1e-9)
+
+
+def test_an_extended_run_is_the_longer_run_up_to_rounding_where_xla_compiles():
+    # XLA rounds the gradient at a piece's beginning in another way than the same one at a step's end.
+    whole, longer = run(80, jit_compile=True), run(45, jit_compile=True).extend(35)
+    assert whole.is_compiled
+    assert longer.is_compiled
+    np.testing.assert_allclose(longer.draws[0], whole.draws[0], rtol=1e-6)
+
+
+def test_xla_takes_over_at_a_draw_that_does_not_depend_on_how_many_are_asked_for(monkeypatch):
+    """From the 25th draw on, if 25 draws have the steps from which on XLA pays."""
+    monkeypatch.setattr('tfp_rmhmc.sampling.automatic._USUAL_DRAWS', 0)
+    made = []
+    engine_of_run = AutomaticRun._engine
+
+    def counted(self, structure, size, is_xla):
+        made.append((self.num_draws, is_xla))
+        return engine_of_run(self, structure, size, is_xla)
+
+    monkeypatch.setattr(AutomaticRun, '_engine', counted)
+    fixed = {'num_burnin': 0, 'num_adaptation': 0, 'step_size': 0.1, 'trajectory_length': 1.0}
+    short = run(10, **fixed)
+    steps = short.trace['n_steps'].mean()
+    monkeypatch.setattr('tfp_rmhmc.sampling.automatic._MIN_STEPS_FOR_XLA', 25 * 10.0)
+    assert 5 < steps < 15
+    for num_draws in (30, 60):
+        made.clear()
+        assert run(num_draws, **fixed).is_compiled
+        drawing = made[-2:]
+        assert drawing == [(0, False), (25, True)]
 
 
 def test_a_run_that_was_killed_resumes_to_the_same_draws_and_may_be_longer(tmp_path, monkeypatch):
@@ -162,7 +193,7 @@ def test_steps_are_shorter_where_the_metric_cannot_follow():
 
     rate, has_residual = acceptance(targets.banana)
     assert has_residual
-    assert 0.89 < rate < 0.97
+    assert 0.95 < rate < 0.99
     rate, has_residual = acceptance(targets.gaussian)
     assert not has_residual
     assert 0.8 < rate < 0.9
@@ -212,11 +243,11 @@ def test_draws_of_a_slow_coordinate_are_several_transitions_apart(rng):
         return _transitions_per_draw(_Jumps(states[:-1], states[1:], np.ones(len(states) - 1)))
 
     assert needed(chain(0.0)) == 1
-    assert 2 <= needed(np.concatenate([chain(0.8), chain(0.0)], axis=-1)) <= 4  # a draw is worth 1/9
-    assert needed(chain(0.99)) == 5
-    lingering = chain(0.3)
-    lingering[:60, 0] += 3.0  # one chain is elsewhere for a while: not a reason to be slow for ever
-    assert needed(lingering) <= 2
+    assert needed(chain(0.3)) == 1  # 1/2
+    assert 3 <= needed(np.concatenate([chain(0.8), chain(0.0)], axis=-1)) <= 5  # a draw is worth 1/9
+    assert needed(chain(0.99)) == 10
+    # What changes slowly under what changes fast: by neighbouring draws alone it would be worth a half.
+    assert needed(chain(0.97) + 2.0 * chain(0.0)) >= 2
     assert needed(np.zeros((400, 4, 2))) == 1  # nothing moves, which is not for this to mend
 
 

@@ -26,8 +26,9 @@ from tfp_rmhmc.sampling.warmup import MAX_STEPS, STRETCH, RunStretch, Tuned, war
 __all__ = ['AutomaticRun']
 
 # Steps of all draws together from which on XLA, which takes some seconds to compile, pays. A step in a graph takes about
-# 0.1 ms to start its operations.
-_MIN_STEPS_FOR_XLA = 25_000
+# 0.1 ms to start its operations. If so many draws need them, XLA compiles from the end of the warm-up on; else as soon as
+# so many steps have been made.
+_MIN_STEPS_FOR_XLA, _USUAL_DRAWS = 25_000, 1500
 # Of sampling; warm-ups have numbers below it.
 _FIRST_DRAW = 2**24
 
@@ -93,7 +94,10 @@ class AutomaticRun(Run):
         if self._may_compile():
             self.compiler.prefer(self._traced_target[0])
 
-        def run_of(structure: ScaleStructure) -> RunStretch:
+        def run_of(structure: ScaleStructure, steps: float) -> RunStretch:
+            self.compiler.prefer(
+                self.compiler.is_xla or (_USUAL_DRAWS * steps >= _MIN_STEPS_FOR_XLA and self._may_compile())
+            )
             return lambda *arguments: self.compiler.call(
                 lambda is_xla: self._engine(structure, STRETCH, is_xla).run(*arguments)
             )
@@ -117,10 +121,15 @@ class AutomaticRun(Run):
         except Exception:  # a model may be anything, and the draws tell all that is needed
             return None
 
-    def _stretch(self, count: int, num_draws: int, chunk_size: int) -> Chunk:
+    def _stretch(self, count: int, chunk_size: int) -> Chunk:
         tuned = self.tuned
-        steps = num_draws * tuned.transitions_per_draw * max(1.0, tuned.length / tuned.step_size)
-        self.compiler.prefer(self.compiler.is_xla or (steps >= _MIN_STEPS_FOR_XLA and self._may_compile()))
+        steps = tuned.transitions_per_draw * max(1.0, tuned.length / tuned.step_size)
+        if not self.compiler.is_xla and self._may_compile():
+            # From a draw on that does not depend on how many are asked for, so that a run and its extension agree.
+            first = 0 if steps * _USUAL_DRAWS >= _MIN_STEPS_FOR_XLA else int(_MIN_STEPS_FOR_XLA / steps)
+            self.compiler.prefer(self.num_draws >= first)
+            if not self.compiler.is_xla:
+                count = min(count, first - self.num_draws) if first > self.num_draws else count
         arguments = (
             [parts[-1] for parts in self.chunks[-1].states] if self.chunks else tuned.state,
             tuned.fit.parameters,

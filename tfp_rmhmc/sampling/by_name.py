@@ -119,7 +119,7 @@ class NamedRun(Run):
             self.save()
             show(phase, chunk.trace)
 
-    def _stretch(self, count: int, num_draws: int, chunk_size: int) -> Chunk:
+    def _stretch(self, count: int, chunk_size: int) -> Chunk:
         assert self._window is not None
         return self._window.run(count, chunk_size)
 

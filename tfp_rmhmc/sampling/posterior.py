@@ -95,7 +95,7 @@ def sample_posterior(
       num_adaptation: transitions in which metric, step size and length are found; may be 0. By default 800, and 200 for
         kernels other than `'auto'`, which find the step size alone.
       step_size: the initial step size, or with `num_adaptation=0` the only one.
-      target_accept_prob: the acceptance probability that adaptation aims at; by default 0.85, or 0.93
+      target_accept_prob: the acceptance probability that adaptation aims at; by default 0.85, or 0.98
         where curvature varies as a separable metric cannot follow; 0.9 for the implicit kernel, and 0.8 for the others.
       trajectory_length: mean integration time; by default it is found, and 2 pi for kernels other than `'auto'`.
       target_ess: if given, drawing ends when the least bulk effective sample size reaches it.

@@ -72,7 +72,10 @@ class PosteriorDraws:
         return self.learned_scales().plot(ax)
 
     def extend(self, num_draws: int, progress: bool | None = None) -> PosteriorDraws:
-        """The result with `num_draws` more draws of each chain: those that one longer run would have given."""
+        """The result with `num_draws` more draws of each chain: those that one longer run would have given.
+
+        Where XLA compiles the run this holds up to rounding, for XLA rounds a gradient in another way at a run's beginning.
+        """
         check_integer('num_draws', num_draws, least=1)
         if progress is not None:
             check_flag('progress', progress)
@@ -254,8 +257,12 @@ class PosteriorDraws:
                 f'R-hat of `{name}` is {worst[name]:.3f} (should be below 1.01): the chains do not agree yet; draw more, '
                 f'or warm up longer.{"".join(f" ({note})" for note in notes)}'
             )
-            if self.scales is not None and self.scales.residual_names is not None:
-                found.append(f"{self.scales.residual_sentence()}: try kernel='explicit' (SoftAbs), or reparametrise.")
+        if self.scales is not None and self.scales.residual_names is not None:
+            # Chains that miss a tail agree with each other.
+            found.append(
+                f"{self.scales.residual_sentence()}, so that chains may miss the far tails: compare with kernel='explicit' "
+                '(SoftAbs), or reparametrise.'
+            )
         share = np.mean(self.trace['diverging'])
         if share > 0.01:
             found.append(f'{share:.1%} of the trajectories diverged: {advice.against_divergence(self.kernel, self.choice)}')

@@ -82,7 +82,7 @@ class Run(abc.ABC):
         try:
             while self.num_draws < num_draws and not (self.chunks and is_enough()):
                 with self._naming_lost_processes():
-                    chunk = self._stretch(min(chunk_size, num_draws - self.num_draws), num_draws, chunk_size)
+                    chunk = self._stretch(min(chunk_size, num_draws - self.num_draws), chunk_size)
                 self.chunks.append(chunk)
                 self.save()
                 show('sampling', chunk.trace)
@@ -122,8 +122,8 @@ class Run(abc.ABC):
         """Does what is not in `saved`."""
 
     @abc.abstractmethod
-    def _stretch(self, count: int, num_draws: int, chunk_size: int) -> Chunk:
-        """The next `count` draws of a run that shall have `num_draws`, by a program for `chunk_size`."""
+    def _stretch(self, count: int, chunk_size: int) -> Chunk:
+        """The next draws, `count` or fewer, by a program for `chunk_size`."""
 
     @abc.abstractmethod
     def _saved(self) -> dict[str, np.ndarray]:
