@@ -9,8 +9,8 @@ What `tf.vectorized_map` cannot do (a `tf.cond`, some operations of XLA's, and u
 out, pass by pass: D times the operations, and the same numbers.
 
 Every function works eagerly, inside `tf.function`, and with `jit_compile=True`, with one exception: XLA cannot compile
-third derivatives of a target that fills a `tf.TensorArray` in a loop, as `tf.scan` does, or that joins nonlinear pieces by
-`tf.concat`. Run such a target in a plain `tf.function`.
+third derivatives of a target that fills a `tf.TensorArray` in a loop, as `tf.scan` does. Run such a target in a plain
+`tf.function`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfp_rmhmc.xla import is_compiled_by_xla
+from tfp_rmhmc.xla import is_compiled_by_xla, traced_as_for_a_graph
 
 __all__ = [
     'hessian',
@@ -75,14 +75,24 @@ def hessian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tens
     Raises:
       LookupError: under XLA, if the function fills a `tf.TensorArray` in a loop.
     """
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(position)
-        value, gradient = value_and_gradient(fn, position)
-    if is_compiled_by_xla() and any(op.kind in _WRITES for op in _operations_between([position], value)):
+    with _tracing(fn, position):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(position)
+            value, gradient = value_and_gradient(fn, position)
+        rows = _vectorized_rows(tape, gradient, position)
+    return value, gradient, 0.5 * (rows + tf.linalg.matrix_transpose(rows))
+
+
+def _tracing(fn: _Fn, position: tf.Tensor) -> AbstractContextManager[None]:
+    """How higher derivatives of a function are to be traced; it is called once more, for a look at its operations."""
+    if not is_compiled_by_xla():
+        return contextlib.nullcontext()
+    looked_at = tf.stop_gradient(position)
+    kinds = {op.kind for op in _operations_between([looked_at], fn(looked_at))}
+    if _WRITES & kinds:
         # XLA would say so itself, after minutes, and not in these words.
         raise LookupError('no second derivative of a `tf.TensorArray` that a loop fills, as `tf.scan` and `tf.map_fn` do')
-    rows = _vectorized_rows(tape, gradient, position)
-    return value, gradient, 0.5 * (rows + tf.linalg.matrix_transpose(rows))
+    return contextlib.nullcontext() if _LOOPS & kinds else traced_as_for_a_graph()
 
 
 def jacobian(fn: _Fn, position: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
