@@ -187,3 +187,18 @@ def test_xla_compiles_a_program_once_for_all_chunks_and_seeds(tmp_path):
     for program in ('transitions', 'one_transition'):
         compiled = [path.name for path in tmp_path.glob(f'*inference_{program}_*before_optimizations.txt')]
         assert len(compiled) == 1, compiled
+
+
+@pytest.mark.filterwarnings('ignore:R-hat', 'ignore:The energy fraction', 'ignore:.*of the trajectories')
+def test_a_long_loop_over_data_is_compiled_and_its_draws_can_be_saved(tmp_path):
+    noise = tf.constant(np.random.default_rng(0).standard_normal(60))
+
+    def log_prob(q):  # an autoregression
+        path = tf.scan(lambda x, e: q[..., 0] * x + e, noise, tf.zeros_like(q[..., 0]))
+        return -0.5 * tf.reduce_sum(tf.square(path), axis=0) - tf.reduce_sum(tf.square(q), axis=-1)
+
+    options = {'num_burnin': 10, 'num_adaptation': 20, 'progress': False, 'seed': 1}
+    result = rm.sample_posterior(4, log_prob, initial_state=states(4, 2), **options)
+    assert result.is_compiled is True
+    result.save(tmp_path / 'draws.npz')
+    assert rm.PosteriorDraws.load(tmp_path / 'draws.npz').is_compiled is True

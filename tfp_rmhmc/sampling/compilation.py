@@ -196,7 +196,8 @@ def has_long_loops(graph: tf.Graph) -> bool:
     """
     loops = [op for op in graph.get_operations() if op.type in ('While', 'StatelessWhile')]
     rounds = [tf.get_static_value(op.inputs[1]) for op in loops]  # TensorFlow's counter, the most rounds, the variables
-    return bool(rounds) and all(most is not None and np.ndim(most) == 0 for most in rounds) and max(rounds) >= _LONG
+    are_known = all(most is not None and np.ndim(most) == 0 for most in rounds)
+    return bool(rounds and are_known and max(rounds) >= _LONG)
 
 
 def _num_elements(graph: tf.Graph) -> int:
