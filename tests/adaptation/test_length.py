@@ -193,14 +193,15 @@ def test_the_frozen_kernel_leaves_the_target_invariant(power):
 
 
 def efficiency_of(log_prob, metric, step_size, length, start, num_draws, seed):
-    """Least effective samples per gradient with trajectories of random lengths around `length`."""
+    """Least effective samples per metric evaluation with trajectories of random lengths around `length`."""
     inner = rm.RiemannianHMC(log_prob, step_size, 1, metric=metric, store_parameters_in_results=True)
     kernel = rm.RandomTrajectoryLength(inner, length, max_steps=400)
-    draws, steps = tfp.mcmc.sample_chain(
-        num_draws, start, kernel=kernel, trace_fn=lambda _, results: steps_of(results), seed=seed
+    evaluations_of = lambda results: results.inner_results.proposed_results.num_metric_evaluations
+    draws, evaluations = tfp.mcmc.sample_chain(
+        num_draws, start, kernel=kernel, trace_fn=lambda _, results: evaluations_of(results), seed=seed
     )
     ess = tfp.mcmc.effective_sample_size(draws, cross_chain_dims=1, filter_beyond_positive_pairs=True)
-    return tf.reduce_min(ess) / tf.cast(tf.reduce_sum(steps) * start.shape[0], ess.dtype)
+    return tf.reduce_min(ess) / tf.cast(tf.reduce_sum(evaluations), ess.dtype)
 
 
 def schools(q):
@@ -260,7 +261,8 @@ TUNED = {  # log density, metric, start(num, seed)
 # Shortest and longest trajectories of the scan, its lengths, chains and draws.
 SCANS = dict.fromkeys(TUNED, (0.5, 32.0, 11, 64, 300)) | {
     'volatility': (0.5, 16.0, 11, 32, 300),
-    'softabs': (2.0, 16.0, 7, 64, 120),
+    # With 120 draws the best of the scan was a third too good on one seed of two.
+    'softabs': (2.8, 11.2, 5, 64, 400),
 }
 
 
