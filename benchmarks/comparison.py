@@ -23,6 +23,8 @@ __all__ = ['plot', 'run']
 GENERAL = ('default', 'TFP NUTS', 'NumPyro NUTS', 'nutpie', 'WALNUTS')
 RIEMANNIAN = (
     'BlackJAX rmhmc',
+    'hamiltorch, explicit',
+    'hamiltorch, implicit',
     'MetricCoupling',
     'GeneralizedLeapfrog',
     'ImplicitMidpoint',

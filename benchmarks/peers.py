@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,6 +16,8 @@ __all__ = [
     'BLACKJAX_CASES',
     'blackjax_draws',
     'blackjax_funnel_transition',
+    'funnel_in_torch',
+    'hamiltorch_draws',
     'hamiltorch_funnel_steps',
     'hamiltorch_network_steps',
     'has',
@@ -176,29 +180,33 @@ def mici_funnel_steps(step_size: float, num_steps: int, jitter: float, num_chain
     return seconds / steps if steps else float('nan'), failures / num_chains
 
 
-def hamiltorch_funnel_steps(integrator: str, step_size: float, num_steps: int, num_draws: int = 4) -> float:
-    """Seconds for each step of hamiltorch's RMHMC on the 11-D funnel, one chain, with the paper's settings.
-
-    Args:
-      integrator: `'EXPLICIT'` or `'IMPLICIT'`.
-      step_size, num_steps: of a trajectory.
-      num_draws: trajectories that are timed.
-    """
-    import hamiltorch
+def funnel_in_torch(q: Any) -> Any:
+    """The log density of the 11-D funnel at one point, a tensor of PyTorch."""
     import torch
 
-    from benchmarks import targets
+    v, x = q[0], q[1:]
+    return -(v**2) / 18.0 + 5.0 * v - 0.5 * torch.exp(v) * torch.sum(x**2)
 
-    def log_prob(q: Any) -> Any:
-        v, x = q[0], q[1:]
-        return -(v**2) / 18.0 + 5.0 * v - 0.5 * torch.exp(v) * torch.sum(x**2)
 
-    start = torch.tensor(targets.funnel(11).draws(1, 3)[0])
-    begin = time.perf_counter()
-    hamiltorch.sample(
+def hamiltorch_draws(
+    log_prob: Callable[[Any], Any], start: Any, integrator: str, step_size: float, num_steps: int, num_draws: int
+) -> np.ndarray:
+    """Draws `[num_draws, D]` of one chain of hamiltorch's RMHMC, with the paper's settings.
+
+    Args:
+      log_prob: of PyTorch's tensors.
+      start: `[D]`.
+      integrator: `'EXPLICIT'` or `'IMPLICIT'`.
+      step_size, num_steps: of a trajectory.
+      num_draws: how many.
+    """
+    import hamiltorch
+
+    draws = _silently(
+        hamiltorch.sample,
         log_prob_func=log_prob,
         params_init=start,
-        num_samples=num_draws,
+        num_samples=num_draws + 1,  # the first one is the start
         num_steps_per_sample=num_steps,
         step_size=step_size,
         jitter=0.01,
@@ -208,7 +216,26 @@ def hamiltorch_funnel_steps(integrator: str, step_size: float, num_steps: int, n
         integrator=getattr(hamiltorch.Integrator, integrator),
         metric=hamiltorch.Metric.SOFTABS,
     )
-    return (time.perf_counter() - begin) / (num_draws * num_steps)
+    return np.stack([draw.detach().numpy() for draw in draws[-num_draws:]])
+
+
+def _silently(function: Callable[..., Any], **arguments: Any) -> Any:
+    """Calls a function that would print its progress, and warn of itself."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        return function(**arguments)
+
+
+def hamiltorch_funnel_steps(integrator: str, step_size: float, num_steps: int, num_draws: int = 4) -> float:
+    """Seconds for each step of hamiltorch's RMHMC on the 11-D funnel, one chain, with the paper's settings."""
+    import torch
+
+    from benchmarks import targets
+
+    start = torch.tensor(targets.funnel(11).draws(1, 3)[0])
+    begin = time.perf_counter()
+    hamiltorch_draws(funnel_in_torch, start, integrator, step_size, num_steps, num_draws)
+    return (time.perf_counter() - begin) / ((num_draws + 1) * num_steps)
 
 
 def hamiltorch_network_steps(
@@ -244,7 +271,8 @@ def hamiltorch_network_steps(
 
     start = torch.tensor(np.concatenate([w.ravel() for w in torch_weights]))
     begin = time.perf_counter()
-    hamiltorch.sample(
+    _silently(
+        hamiltorch.sample,
         log_prob_func=log_prob,
         params_init=start,
         num_samples=num_draws,

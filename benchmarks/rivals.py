@@ -272,6 +272,37 @@ def blackjax_rmhmc(step_size: float, jitter: float = 1e-4) -> Callable[[Target, 
     return sample
 
 
+def hamiltorch_rmhmc(integrator: str) -> Callable[[Target, int, int], Run]:
+    """hamiltorch's RMHMC on the 11-D funnel with the paper's settings, one chain after the other.
+
+    A step takes 50 ms and more, so it makes an eighth of the draws. It starts from `target.draws` and has no warm-up.
+    """
+
+    def sample(target: Target, num_draws: int, seed: int) -> Run:
+        import hamiltorch
+        import torch
+
+        from benchmarks import peers
+
+        calls = 0
+
+        def counted(q: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return peers.funnel_in_torch(q)
+
+        clock = _Clock()
+        chains = []
+        for chain, start in enumerate(target.draws(NUM_CHAINS, seed)):
+            hamiltorch.set_random_seed(NUM_CHAINS * seed + chain)
+            chains.append(peers.hamiltorch_draws(counted, torch.tensor(start), integrator, 0.14, 25, num_draws // 8))
+        seconds, core_seconds = clock.read()
+        cost = (1.0 + target.dimension) * calls
+        return Run(np.stack(chains, axis=1), 0.0, cost, seconds, core_seconds, seconds)
+
+    return sample
+
+
 SAMPLERS: dict[str, Callable[[Target, int, int], Run]] = {
     'default': ours('auto'),
     'TFP NUTS': ours('nuts'),
@@ -279,6 +310,8 @@ SAMPLERS: dict[str, Callable[[Target, int, int], Run]] = {
     'nutpie': nutpie_nuts,
     'WALNUTS': walnuts,
     'BlackJAX rmhmc': blackjax_rmhmc(0.4),
+    'hamiltorch, explicit': hamiltorch_rmhmc('EXPLICIT'),
+    'hamiltorch, implicit': hamiltorch_rmhmc('IMPLICIT'),
     'MetricCoupling': integrator('MetricCoupling', 0.15),
     'GeneralizedLeapfrog': integrator('GeneralizedLeapfrog', 0.2),
     'ImplicitMidpoint': integrator('ImplicitMidpoint', 0.4),
@@ -290,6 +323,8 @@ NEEDS = {
     'nutpie': ('nutpie', 'jax', 'numba'),
     'WALNUTS': ('walnutpie', 'jax'),
     'BlackJAX rmhmc': ('blackjax', 'jax'),
+    'hamiltorch, explicit': ('hamiltorch', 'torch'),
+    'hamiltorch, implicit': ('hamiltorch', 'torch'),
 }
 
 
