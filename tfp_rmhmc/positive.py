@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_probability as tfp
 
 __all__ = ['is_exponential', 'log_jacobian', 'sign_of_softplus', 'to_logarithm', 'to_softplus']
 
@@ -21,7 +20,7 @@ _TOLERANCE = 100.0
 def to_softplus(u: tf.Tensor) -> tf.Tensor:
     """`y = log(exp(exp(u)) - 1)`, for which `softplus(y) = exp(u)`."""
     is_small, u_large = _split(u)
-    return tf.where(is_small, u, tfp.math.softplus_inverse(tf.exp(u_large)))
+    return tf.where(is_small, u, tf.exp(u_large) + _log_of_less_than_one(u_large))
 
 
 def to_logarithm(y: tf.Tensor) -> tf.Tensor:
@@ -33,7 +32,7 @@ def to_logarithm(y: tf.Tensor) -> tf.Tensor:
 def log_jacobian(u: tf.Tensor) -> tf.Tensor:
     """`log dy/du = u - log(1 - exp(-exp(u)))`, elementwise."""
     is_small, u_large = _split(u)
-    return tf.where(is_small, tf.zeros_like(u), u_large - tf.math.log(-tf.math.expm1(-tf.exp(u_large))))
+    return tf.where(is_small, tf.zeros_like(u), u_large - _log_of_less_than_one(u_large))
 
 
 def sign_of_softplus(points: tf.Tensor, images: tf.Tensor) -> int:
@@ -58,6 +57,11 @@ def _is_shifted(values: tf.Tensor, by: tf.Tensor) -> bool:
         return False
     rounding = _TOLERANCE * np.finfo(values.dtype.as_numpy_dtype).eps
     return bool(np.all(np.ptp(values - by, axis=0) <= rounding * np.maximum(1.0, np.max(np.abs(values), axis=0))))
+
+
+def _log_of_less_than_one(u: tf.Tensor) -> tf.Tensor:
+    """`log(1 - exp(-exp(u)))`, by which a softplus and an exponential differ."""
+    return tf.math.log(-tf.math.expm1(-tf.exp(u)))
 
 
 def _split(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
