@@ -255,7 +255,7 @@ class HierarchicalPrior(Prior):
             weights = np.reshape(np.exp(-2.0 * amplified), [-1] + [1] * (square.ndim - 1))
             information.append(np.maximum(np.mean(weights * square, axis=0), _LEAST))
         constants = [-0.5 * math.log(precision) for precision in self._log_scale_precisions()] + list(others)
-        return SeparableMetric(_LogScales(self, information, reference, constants))
+        return SeparableMetric(_LogScales(self, _Information(information, self._scales, reference, self._dtype), constants))
 
     def _amplifiers(self, weight: int) -> list[int]:
         """The groups of the kernels that stand between a weight and the outputs, or feed it, one entry for each kernel.
@@ -268,35 +268,55 @@ class HierarchicalPrior(Prior):
         others = [j for j in kernels if (j != weight if is_kernel else j > weight)]
         return [group for group in (self._group_of[j] for j in others) if group is not None]
 
-    def log_scales_given(
-        self, information: Sequence[np.ndarray], reference: Sequence[float], log_scales: Sequence[tf.Tensor]
-    ) -> list[Any]:
+    def log_scales_given(self, data: _Information, log_scales: Sequence[tf.Tensor]) -> list[Any]:
         """`-1/2 log G_i` of each weight, see `KerasPosterior.separable_metric`.
 
         Args:
-          information: of the data, where the mean log scale of each group is the reference.
-          reference: one for each group.
+          data: what the data say.
           log_scales: `[batch..., size]` for each group.
         """
         excesses = [
-            tf.reduce_mean(part, -1, keepdims=True) - mean for part, mean in zip(log_scales, reference, strict=True)
+            tf.reduce_mean(part, -1, keepdims=True) - mean for part, mean in zip(log_scales, data.reference, strict=True)
         ]
         found: list[Any] = []
-        for i, (data, scale) in enumerate(zip(information, self._scales, strict=True)):
-            log_data, log_prior = np.log(data).astype(self._dtype), (-2.0 * np.log(scale)).astype(self._dtype)
+        for i, (log_data, log_ratio) in enumerate(zip(data.log_information, data.log_ratio, strict=True)):
             groups, log_scale = self._amplifiers(i), self.log_scale_of(i, log_scales)
-            amplified: Any = 0.0
+            loss: Any = 0.0 if log_scale is None else 2.0 * log_scale
             if groups:
                 total = tf.add_n([excesses[group] for group in groups])
                 batch = tf.shape(total)[: total.shape.rank - 1]
-                amplified = 2.0 * tf.reshape(total, tf.concat([batch, [1] * data.ndim], axis=0))
-            if not groups and log_scale is None:
-                found.append(-0.5 * np.logaddexp(log_data, log_prior))
-                continue
+                amplified = 2.0 * tf.reshape(total, tf.concat([batch, [1] * log_data.shape.rank], axis=0))
+                log_data, loss = log_data + amplified, loss + amplified
             # softplus, not logaddexp: one transcendental function less.
-            loss = amplified if log_scale is None else amplified + 2.0 * log_scale
-            found.append(-0.5 * (log_data + amplified + tf.nn.softplus((log_prior - log_data) - loss)))
+            found.append(-0.5 * (log_data + tf.nn.softplus(log_ratio - loss)))
         return found
+
+
+class _Information:
+    """What the data say of each weight, as tensors that programs take in: there may be millions of numbers.
+
+    Args:
+      information: of the data, about each weight, where the mean log scale of each group is the reference.
+      scales: of the weights, a priori, where their log scale is 0.
+      reference: one for each group.
+      dtype: of the weights.
+
+    Attributes:
+      log_information: its logarithm.
+      log_ratio: of the prior's precision to it.
+      reference: as given.
+      total: the sum of all information.
+    """
+
+    def __init__(self, information: Sequence[np.ndarray], scales: Sequence[Any], reference: Sequence[float], dtype: Any):
+        logs = [np.log(data) for data in information]
+        with tf.init_scope():
+            self.log_information = [tf.constant(log.astype(dtype)) for log in logs]
+            self.log_ratio = [
+                tf.constant((-2.0 * np.log(scale) - log).astype(dtype)) for log, scale in zip(logs, scales, strict=True)
+            ]
+        self.reference = reference
+        self.total = sum(float(np.sum(data)) for data in information)
 
 
 class _LogScales:
@@ -304,29 +324,18 @@ class _LogScales:
 
     Args:
       prior: of the weights.
-      information: of the data, about each weight, where the log scales are the reference.
-      reference: one for each group.
+      data: what they say of the weights.
       constants: log scales of the parts after the weights.
     """
 
-    def __init__(
-        self,
-        prior: HierarchicalPrior,
-        information: Sequence[np.ndarray],
-        reference: Sequence[float],
-        constants: Sequence[float],
-    ):
-        self._prior = prior
-        self._information = information
-        self._reference = reference
-        self._constants = constants
+    def __init__(self, prior: HierarchicalPrior, data: _Information, constants: Sequence[float]):
+        self._prior, self._data, self._constants = prior, data, constants
 
     def __call__(self, *parts: tf.Tensor) -> list[Any]:
-        first = len(self._information)
+        first = len(self._data.log_information)
         log_scales = parts[first : first + len(self._prior.names)]
-        return [*self._prior.log_scales_given(self._information, self._reference, log_scales), *self._constants]
+        return [*self._prior.log_scales_given(self._data, log_scales), *self._constants]
 
     def __repr__(self) -> str:
         # A checkpoint tells runs apart by this.
-        total = sum(float(np.sum(data)) for data in self._information)
-        return f'log scales of the weights by {list(self._prior.names)} and data of information {total:.10g}'
+        return f'log scales of the weights by {list(self._prior.names)} and data of information {self._data.total:.10g}'
