@@ -18,7 +18,15 @@ import tensorflow_probability as tfp
 from tfp_rmhmc.argument import check_integer, is_integral, shown, static_real
 from tfp_rmhmc.xla import is_compiled_by_xla
 
-__all__ = ['checked_seed', 'plain_seed', 'seed_words', 'split_seed', 'standard_normal_like', 'uniforms_like']
+__all__ = [
+    'checked_seed',
+    'not_constant',
+    'plain_seed',
+    'seed_words',
+    'split_seed',
+    'standard_normal_like',
+    'uniforms_like',
+]
 
 _BITS = {tf.float32: (tf.uint32, 2.0**-32), tf.float64: (tf.uint64, 2.0**-64)}
 
@@ -76,7 +84,7 @@ def standard_normal_like(x: tf.Tensor, seed: Any) -> tf.Tensor:
     uniform = (tf.cast(bits, x.dtype) + 0.5) * tf.constant(unit, x.dtype)  # in (0, 1], dense near 0
     draw = tf.sqrt(-2.0 * tf.math.log(uniform[0])) * tf.cos(2.0 * math.pi * uniform[1])
     draw.set_shape(x.shape)
-    return _not_constant(draw) if is_compiled_by_xla() else draw
+    return not_constant(draw)[0] if is_compiled_by_xla() else draw
 
 
 def uniforms_like(x: tf.Tensor, seed: tf.Tensor, size: int) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -104,11 +112,14 @@ def uniforms_like(x: tf.Tensor, seed: tf.Tensor, size: int) -> Callable[[tf.Tens
     return uniform
 
 
-def _not_constant(x: tf.Tensor) -> tf.Tensor:
-    """`x` itself, by a loop of one round.
+def not_constant(*tensors: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """The tensors themselves, by a loop of one round.
 
     XLA compiles a program anew for each value of an input that it believes it must know at compile time. It believes so of
-    the seed when third derivatives are taken at a position that depends on the seed. It does not look through a loop's
+    the seed when third derivatives are taken at a position that depends on the seed; and of all that a position is made of
+    when the target is a function that computes with shapes, as auto-batched models do. It does not look through a loop's
     variables.
     """
-    return tf.while_loop(lambda i, _: i < 1, lambda i, total: (i + 1, total + x), (tf.constant(0), tf.zeros_like(x)))[1]
+    totals = [tf.zeros_like(x) for x in tensors]
+    added = lambda i, *totals: (i + 1, *[total + x for total, x in zip(totals, tensors, strict=True)])  # noqa: E731
+    return tuple(tf.while_loop(lambda i, *_: i < 1, added, (tf.constant(0), *totals))[1:])

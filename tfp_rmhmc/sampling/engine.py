@@ -13,7 +13,7 @@ import tensorflow_probability as tfp
 from tfp_rmhmc.diagnostic import trace
 from tfp_rmhmc.kernel import RiemannianHMC
 from tfp_rmhmc.metric import LearnedMetric, ScaleStructure
-from tfp_rmhmc.noise import split_seed
+from tfp_rmhmc.noise import not_constant, split_seed
 
 __all__ = ['Engine', 'Stretch', 'Tuning']
 
@@ -273,6 +273,9 @@ class Engine:
     def _transitions(
         self, start: Any, parameters: Any, tuning: Tuning, lengths: Any, first: Any, seed: Any, adapts: Any, most: Any
     ) -> Any:
+        if self._jit_compile:
+            inputs = (start, parameters, tuning, lengths)
+            start, parameters, tuning, lengths = tf.nest.pack_sequence_as(inputs, not_constant(*tf.nest.flatten(inputs)))
         kernel = RiemannianHMC(
             self._target_log_prob_fn,
             tf.exp(tuning.log_step),
