@@ -2,8 +2,8 @@
 
 A call takes a valid set of arguments and replaces one or two of them by values of a pool: wrong types, wrong signs, numbers
 that are not finite or too large, wrong shapes and dtypes, right things in wrong places. For each argument `KINDS` of the
-entry says which values are legitimate; the call must succeed exactly with these. `TFP_RMHMC_FUZZ_CALLS=20000` makes more
-calls. A public name, or an argument of one, that has no entry here fails the first test.
+entry says which values are legitimate; the call must succeed exactly with these. `TFP_RMHMC_FUZZ_CALLS` makes more
+or fewer calls. A public name, or an argument of one, that has no entry here fails the first test.
 """
 
 import collections
@@ -27,7 +27,7 @@ import tfp_rmhmc as rm
 
 tfd, tfb = tfp.distributions, tfp.bijectors
 
-NUM_CALLS = int(os.environ.get('TFP_RMHMC_FUZZ_CALLS', '2000'))
+NUM_CALLS = int(os.environ.get('TFP_RMHMC_FUZZ_CALLS', '20000'))
 SECONDS = 300  # after which a call hangs
 
 
@@ -444,7 +444,7 @@ ENTRIES = {
         {
             'groups': lambda value: isinstance(value, dict) or one_of('kernel', 'layer', 'input')(value),
             'scales': anything,
-            'deviation': positives,
+            'deviation': positive,
         },
     ),
     'TaoBinding': Entry(rm.TaoBinding, {}, {'omega': non_negative, 'slack': optional(positive)} | ORDER),
@@ -552,7 +552,7 @@ ENTRIES = {
             'chunk_size': integer(1),
             'progress': optional(flag),
             'checkpoint_dir': optional(path),
-            'bijector': lambda value: None if isinstance(value, (list, tuple, dict)) else value is None,
+            'bijector': lambda value: None if isinstance(value, (list, tuple, dict, tfb.Bijector)) else value is None,
             'names': lambda value: (
                 value is None or (isinstance(value, (list, tuple)) and len(value) == 1 and isinstance(value[0], str))
             ),

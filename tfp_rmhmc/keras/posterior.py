@@ -11,6 +11,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tfp_rmhmc.argument import (
+    check_callable,
     check_flag,
     check_instance,
     check_integer,
@@ -122,9 +123,10 @@ def _prior_of(prior: Any, names: Sequence[str], shapes: Sequence[Sequence[int]],
         return prior.of(names, shapes, dtype)
     if isinstance(prior, str) and prior == 'hierarchical':
         return Hierarchical().of(names, shapes, dtype)
-    scales = prior_scales('fan_in' if callable(prior) else prior, names, shapes)
-    normal = NormalPrior(scales, shapes, dtype)
-    return CallablePrior(prior, normal) if callable(prior) else normal
+    if not callable(prior):
+        return NormalPrior(prior_scales(prior, names, shapes), shapes, dtype)
+    check_callable('prior', prior)  # a class, such as `Hierarchical` without its parentheses, is none
+    return CallablePrior(prior, NormalPrior(prior_scales('fan_in', names, shapes), shapes, dtype))
 
 
 class KerasPosterior:

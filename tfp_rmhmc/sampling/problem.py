@@ -162,7 +162,10 @@ def _from_log_density(log_prob_fn: Callable[..., tf.Tensor], num_chains: int, in
 
 def _bijectors_of(bijector: Any, initial_state: Any) -> list[Any]:
     """One for each part of a state; None stands for the identity."""
-    bijectors = [bijector] if isinstance(bijector, tfp.bijectors.Bijector) else tf.nest.flatten(bijector)
+    try:
+        bijectors = [bijector] if isinstance(bijector, tfp.bijectors.Bijector) else tf.nest.flatten(bijector)
+    except TypeError:  # a dict whose keys cannot be sorted
+        bijectors = [bijector]
     is_known = all(b is None or isinstance(b, tfp.bijectors.Bijector) for b in bijectors)
     has_names = not isinstance(initial_state, dict) or (isinstance(bijector, dict) and set(bijector) == set(initial_state))
     if not is_known or not has_names or len(bijectors) != len(tf.nest.flatten(initial_state)):
