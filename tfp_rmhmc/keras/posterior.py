@@ -79,6 +79,9 @@ def make_posterior(
     network = Network(model)
     if noise_scale is not None:
         check_positive('noise_scale', noise_scale)
+        value, dtype = static_real('noise_scale', noise_scale), network.weights[0].dtype
+        if value is not None and value > dtype.max:
+            raise ValueError(f'`noise_scale` must be a number that {dtype.name} can hold, got {shown(noise_scale)}.')
     terms = likelihood_of(likelihood, noise_scale)
     is_dataset = isinstance(x, tf.data.Dataset)
     if is_dataset != (y is None):
