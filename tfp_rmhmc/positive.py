@@ -19,20 +19,20 @@ _TOLERANCE = 100.0
 
 def to_softplus(u: tf.Tensor) -> tf.Tensor:
     """`y = log(exp(exp(u)) - 1)`, for which `softplus(y) = exp(u)`."""
-    clipped = _clipped(u)
-    return (u - clipped) + (tf.exp(clipped) + _log_of_less_than_one(clipped))
+    is_small, u_large = _split(u)
+    return tf.where(is_small, u, tf.exp(u_large) + _log_of_less_than_one(u_large))
 
 
 def to_logarithm(y: tf.Tensor) -> tf.Tensor:
     """`u = log(softplus(y))`, the inverse."""
-    clipped = _clipped(y)
-    return tf.where(y < clipped, y, tf.math.log(tf.math.softplus(clipped)))
+    is_small, y_large = _split(y)
+    return tf.where(is_small, y, tf.math.log(tf.math.softplus(y_large)))
 
 
 def log_jacobian(u: tf.Tensor) -> tf.Tensor:
     """`log dy/du = u - log(1 - exp(-exp(u)))`, elementwise."""
-    clipped = _clipped(u)
-    return clipped - _log_of_less_than_one(clipped)
+    is_small, u_large = _split(u)
+    return tf.where(is_small, tf.zeros_like(u), u_large - _log_of_less_than_one(u_large))
 
 
 def sign_of_softplus(points: tf.Tensor, images: tf.Tensor) -> int:
@@ -64,6 +64,7 @@ def _log_of_less_than_one(u: tf.Tensor) -> tf.Tensor:
     return tf.math.log(-tf.math.expm1(-tf.exp(u)))
 
 
-def _clipped(x: tf.Tensor) -> tf.Tensor:
-    """x where `softplus(x)` and `exp(x)` differ by more than rounding; below, where y and u are equal, the end of that."""
-    return tf.maximum(x, tf.constant(np.log(np.finfo(x.dtype.as_numpy_dtype).eps), x.dtype))
+def _split(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Where x is so small that `softplus(x)` and `exp(x)` are equal to rounding, and x kept away from there."""
+    least = tf.constant(np.log(np.finfo(x.dtype.as_numpy_dtype).eps), x.dtype)
+    return x < least, tf.maximum(x, least)
