@@ -287,3 +287,15 @@ def test_the_default_takes_the_known_metric_where_scales_are_not_learned(most, m
         result = rm.sample_posterior(2, posterior, num_burnin=4, num_adaptation=4, seed=1, jit_compile=False)
     assert ('SeparableMetric' in result.choice) == (most < 23)
     assert [part.shape[2:] for part in result.draws] == [part.shape for part in posterior.initial_state()]
+
+
+def test_what_the_data_say_is_an_input_of_programs():
+    """There may be millions of numbers, and TensorFlow copies a program's constants several times."""
+    model = keras.Sequential([keras.layers.Input((30,)), keras.layers.Dense(20), keras.layers.Dense(1)])
+    x = np.random.default_rng(0).standard_normal((5, 30)).astype(np.float32)
+    posterior = rm.keras.make_posterior(model, x, x[:, 0], prior='hierarchical')
+    metric, state = posterior.separable_metric(), posterior.initial_state(2)
+    layout = rm.LogDensity.at_state(posterior.target_log_prob_fn, state).layout
+    program = tf.function(metric.log_scales, autograph=False).get_concrete_function(layout, layout.flatten(state))
+    constants = [op for op in program.graph.get_operations() if op.type == 'Const']
+    assert max(np.size(tf.make_ndarray(op.get_attr('value'))) for op in constants) < 100  # a kernel has 600

@@ -127,7 +127,9 @@ def _from_log_density(log_prob_fn: Callable[..., tf.Tensor], num_chains: int, in
     try:
         parts = [tf.convert_to_tensor(part) for part in tf.nest.flatten(initial_state)]
     except ValueError:  # TensorFlow's words for a number that single precision does not hold
-        raise ValueError(f'`initial_state` must be made of tensors, got {shown(initial_state)}.') from None
+        raise ValueError(
+            f'`initial_state` must be made of tensors, or of numbers that they can hold, got {shown(initial_state)}.'
+        ) from None
     for part in parts:
         if part.shape.rank == 0 or part.shape[0] != num_chains:
             raise ValueError(
